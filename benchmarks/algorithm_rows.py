@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from small_experiment import Arm, Experiment, areas, main
-from small_policy import NEVER, Fields, Tokens, World, in_order, train
+from small_policy import NEVER, Fields, Tokens, World, in_order, train, without_baseline
 
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.equation import Equation
@@ -174,7 +174,7 @@ def one_bit() -> Experiment:
     return Experiment(title, arms, names, "samples", -1, [], task="accuracy")
 
 
-def rows(scale: float = 1.0, steps: int = 20) -> Experiment:
+def rows(scale: float = 1.0, steps: int = 12) -> Experiment:
     """Train every row that a table can be trained by, with four updates per batch; REINFORCE is the floor.
 
     Args:
@@ -182,20 +182,18 @@ def rows(scale: float = 1.0, steps: int = 20) -> Experiment:
         steps: Batches.
     """
     task, _, _ = sums()
-    size = {"steps": steps, "updates": 4, "rate": 0.15 * scale}
+    size = {"steps": steps, "updates": 4, "rate": 0.25 * scale}
 
     def noise(prompt: int, completion: Tokens) -> float:
         return float(random.Random(str((prompt, completion))).random() < 0.3)
 
     unpaid = replace(task, reward=noise)
     arms = [
-        Arm("`reinforce`, no baseline", partial(run, row("reinforce"), "able", **size)),
+        Arm("REINFORCE without a baseline", partial(run, without_baseline(), "able", **size)),
         Arm("`grpo`, random rewards", partial(run, row("grpo"), "able", world=unpaid, **size)),
     ]
     for name in MEASURED:
         critic = {"critic_rate": 0.3} if name in CRITIC else {}
-        if name == "reinforce":
-            continue
         parts = DAPO() if name == "dapo" else row(name)
         arms.append(Arm(f"`{name}`", partial(run, parts, TEACHERS.get(name, "able"), **size, **critic)))
     names = {"area": "mean accuracy over steps", "accuracy": "accuracy at the end"}

@@ -19,6 +19,7 @@ from rlm_plugins.equation.dispatch import term_counts, update_part
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm
 
@@ -61,8 +62,14 @@ def in_order(states: int, tokens: int) -> torch.Tensor:
 
 
 def equation(**slots: Any) -> Equation:
-    """Return an equation: REINFORCE with a token mean, and these slots in place of its own."""
+    """Return an equation: REINFORCE with the group's mean as baseline, a token mean, and these slots in their place."""
     return algorithm("reinforce", **{"aggregator": "token_mean", **slots})
+
+
+def without_baseline() -> Equation:
+    """Return the equation of REINFORCE with Âᵢ = rᵢ: with rewards of 0 and 1, supervised training on right samples."""
+    part = Part("rlm_advantages", "rewards", "small_policy", lambda rewards: rewards).bind({})
+    return replace(equation(), advantage=part)
 
 
 def algorithm(name: str, **slots: Any) -> Equation:
