@@ -34,7 +34,7 @@ PANELS = (
     Panel(
         "GRPO makes wrong answers longer",
         "tokens after a wrong answer",
-        45,
+        44,
         (("GRPO", "length_bias", "GRPO", "wrong"), ("Dr. GRPO", "length_bias", "Dr. GRPO", "wrong")),
     ),
     Panel(
@@ -47,12 +47,13 @@ PANELS = (
         ),
     ),
     Panel(
-        "A step in 1 % of the samples is learned, no other",
-        "share right, GRPO on one to three steps",
-        1,
+        "A soft length penalty halves the accuracy",
+        "accuracy, where answers may exceed the limit",
+        0.8,
         (
-            ("three steps", "discovery", "GRPO, depth 1 to 3", "three"),
-            ("four steps", "discovery", "GRPO, depth 1 to 3", "four"),
+            ("no limit", "overlong", "limit 64", "accuracy"),
+            ("limit, cut answers masked", "overlong", "limit 16, filter", "accuracy"),
+            ("limit, soft penalty", "overlong", "limit 16, soft penalty", "accuracy"),
         ),
     ),
 )
@@ -72,9 +73,10 @@ def panel(number: int, content: Panel) -> list[str]:
     x, height, width = LEFT + number * PANEL, HEIGHT, WIDTH - 60
     y = {value: TOP + height * (1 - value / content.top) for value in (0, content.top / 2, content.top)}
     parts = [f'<text class="t" x="{x - 24}" y="14">{content.title}</text>']
-    parts.append(f'<text x="{x - 24}" y="31">{content.axis}, over the training</text>')
+    parts.append(f'<text x="{x - 24}" y="31">{content.axis}, by step</text>')
     parts.append(f'<path class="a" d="M{x} {TOP}V{TOP + height}H{x + width}"/>')
     parts += [f'<text x="{x - 5}" y="{at + 4:.0f}" text-anchor="end">{value:g}</text>' for value, at in y.items()]
+    digits = 0 if content.top > 1 else 2
     for color, (label, *where) in enumerate(content.lines):
         curve, half = stored(*where)
         at = [TOP + height * (1 - value / content.top) for value in curve]
@@ -84,14 +86,14 @@ def panel(number: int, content: Panel) -> list[str]:
         bar = half / content.top * height
         parts.append(f'<path class="l c{color}" d="M{x + width} {at[-1] - bar:.1f}V{at[-1] + bar:.1f}"/>')
         parts.append(
-            f'<text class="c{color}" x="{x + 8}" y="{TOP + height + 18 + 14 * color}">{label}: {curve[-1]:.2g}</text>'
+            f'<text class="c{color}" x="{x + 8}" y="{TOP + height + 18 + 14 * color}">{label}: {curve[-1]:.{digits}f}</text>'
         )
     return parts
 
 
 def main() -> None:
     """Write the picture."""
-    size = f"{PANEL * len(PANELS)} {TOP + HEIGHT + 42}"
+    size = f"{PANEL * len(PANELS)} {TOP + HEIGHT + 56}"
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}"><style>{STYLE}</style>']
     for number, content in enumerate(PANELS):
         parts += panel(number, content)
