@@ -85,9 +85,8 @@ def panel(number: int, content: Panel) -> list[str]:
         parts.append(f'<polyline class="l c{color}" points="{points}"/>')
         bar = half / content.top * height
         parts.append(f'<path class="l c{color}" d="M{x + width} {at[-1] - bar:.1f}V{at[-1] + bar:.1f}"/>')
-        parts.append(
-            f'<text class="c{color}" x="{x + 8}" y="{TOP + height + 18 + 14 * color}">{label}: {curve[-1]:.{digits}f}</text>'
-        )
+        text, below = f"{label}: {curve[-1]:.{digits}f}", TOP + height + 18 + 14 * color
+        parts.append(f'<text class="c{color}" x="{x + 8}" y="{below}">{text}</text>')
     return parts
 
 
