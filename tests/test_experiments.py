@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import discovery
 import length_bias
 import monitoring
 import no_labels
 import pytest
-import rl_and_sft
 import small_experiment
 import stale_samples
 from rlm_testing.fake_packages import registered
@@ -28,10 +26,10 @@ def test_interval_is_students() -> None:
 def test_gate_closes_when_the_rate_is_multiplied_by_ten(
     build: Callable[..., small_experiment.Experiment], scale: float, is_open: bool
 ) -> None:
-    found = build(scale=scale)
-    control = found.arms[0]
+    experiment = build(scale=scale)
+    control = experiment.arms[0]
     curves = {control.label: [control.run(0)]}
-    failed = small_experiment.gate(replace(found, arms=[control], decided=[]), curves)
+    failed = small_experiment.gate(replace(experiment, arms=[control], decided=[]), curves)
     assert (not failed) is is_open, failed
 
 
@@ -39,15 +37,17 @@ def test_gate_closes_when_the_rate_is_multiplied_by_ten(
     ("curve", "reason"), [([0.1, 0.3], "starts"), ([0.5, 0.4], "goes"), ([0.79, 1.2], "saturated")]
 )
 def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
-    found = stale_samples.experiment(0.4)
-    arm = found.arms[0]
-    assert reason in " ".join(small_experiment.gate(replace(found, arms=[arm]), {arm.label: [{"accuracy": curve}]}))
+    experiment = stale_samples.experiment(0.4)
+    arm = experiment.arms[0]
+    assert reason in " ".join(
+        small_experiment.gate(replace(experiment, arms=[arm]), {arm.label: [{"accuracy": curve}]})
+    )
 
 
 @pytest.mark.full
 def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
-    found = length_bias.experiment(steps=30)
-    runs = {arm.label: arm.run(0) for arm in found.arms if "GRPO" in arm.label}
+    experiment = length_bias.experiment(steps=30)
+    runs = {arm.label: arm.run(0) for arm in experiment.arms if "GRPO" in arm.label}
     assert runs["GRPO"]["wrong"][-1] > 1.5 * runs["GRPO"]["wrong"][0]
     assert runs["GRPO"]["right"][-1] < 0.7 * runs["GRPO"]["right"][0]
     assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
@@ -63,15 +63,3 @@ def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
     assert ends["labels"][-1] > 0.75
     for name in ("majority_vote", "rlsc"):
         assert ends[name][0] + 0.2 < ends[name][-1] < 0.75
-
-
-def test_a_fourth_step_that_the_base_nearly_never_writes_is_not_learned() -> None:
-    run = discovery.experiment(steps=15).arms[2].run(0)
-    assert run["three"][-1] > 5 * run["three"][0]
-    assert run["four"][-1] < 0.02
-
-
-def test_demonstrations_in_another_form_move_the_policy_further_than_its_own_samples() -> None:
-    arms = {arm.label: arm for arm in rl_and_sft.experiment(steps=15).arms}
-    moved = {label: arms[label].run(0)["kl"][-1] for label in ("RL (GRPO)", "SFT, other form")}
-    assert moved["SFT, other form"] > 3 * moved["RL (GRPO)"]
