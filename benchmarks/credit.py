@@ -198,5 +198,4 @@ EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
 }
 
 if __name__ == "__main__":
-    picture, keep = RESULTS / "effects/credit.png", RESULTS / "effects/credit.jsonl"
-    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", picture, keep=keep))
+    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", keep=RESULTS / "effects"))

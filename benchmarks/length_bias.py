@@ -84,5 +84,4 @@ def experiment(scale: float = 1.0, steps: int = 60) -> Experiment:
 EXPERIMENTS = {"length_bias": experiment}
 
 if __name__ == "__main__":
-    picture, keep = RESULTS / "effects/length_bias.png", RESULTS / "effects/length_bias.jsonl"
-    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", picture, keep=keep))
+    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", keep=RESULTS / "effects"))

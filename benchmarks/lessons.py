@@ -293,4 +293,4 @@ EXPERIMENTS = {
 
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENTS, PAGE, PICTURE))
+    sys.exit(main(EXPERIMENTS, PAGE, picture=PICTURE))

@@ -107,5 +107,4 @@ def _expected(hack: float) -> Measure:
 EXPERIMENTS = {"monitoring": experiment}
 
 if __name__ == "__main__":
-    picture, keep = RESULTS / "effects/monitoring.png", RESULTS / "effects/monitoring.jsonl"
-    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", picture, keep=keep))
+    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", keep=RESULTS / "effects"))

@@ -90,4 +90,4 @@ def experiment(rate: float = 0.1, steps: int = 60) -> Experiment:
 EXPERIMENTS = {"no_labels": experiment}
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENTS, Path(__file__).parent / "results" / "effects.md", None))
+    sys.exit(main(EXPERIMENTS, Path(__file__).parent / "results" / "effects.md"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
-
-from foundations.page import T95, interval, with_block
 
 FIRST_SEED = 100
 """The reported seeds begin here; sizes and rates were chosen with seeds below."""
 SATURATED = 0.98
+T95 = {2: 12.71, 3: 4.303, 5: 2.776, 10: 2.262}
+"""Student's t for a 95 % interval of the mean of so many numbers."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,27 @@ def areas(curves: dict[str, list[float]], name: str) -> dict[str, list[float]]:
     return {**curves, "area": [fmean(values[: step + 1]) for step in range(len(values))]}
 
 
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by Student's t.
+
+    >>> [round(x, 2) for x in interval([1.0, 2.0, 3.0])]
+    [-0.48, 4.48]
+    """
+    error = T95[len(values)] * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - error, fmean(values) + error
+
+
+def with_block(page_text: str, name: str, text: str) -> str:
+    """Return a page with `text` between the comments ``<!-- NAME -->`` and ``<!-- /NAME -->``, if it has them.
+
+    >>> with_block("<!-- a -->old<!-- /a --> rest", "a", "new")
+    '<!-- a -->\\n\\nnew\\n\\n<!-- /a --> rest'
+    """
+    before, start, rest = page_text.partition(f"<!-- {name} -->")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    return f"{before}{start}\n\n{text}\n\n{end}{after}" if end else page_text
+
+
 def cell(values: Sequence[float]) -> str:
     """Return mean and half-width of the 95 % interval over seeds."""
     return f"{fmean(values):.2f} ± {interval(values)[1] - fmean(values):.2f}"
@@ -100,7 +122,7 @@ def gate(experiment: Experiment, curves: Curves) -> list[str]:
 
 
 def table(experiment: Experiment, curves: Curves, seconds: float) -> str:
-    """Return the table of an experiment as Markdown."""
+    """Return the table of an experiment as Markdown; an arm whose curves are those of an earlier one names it."""
     seeds = len(next(iter(curves.values())))
     control = [run[experiment.shown][-1] for run in curves[experiment.arms[0].label]]
     head = [*experiment.measures.values(), f"less the control: {experiment.measures[experiment.shown]}"]
@@ -108,11 +130,13 @@ def table(experiment: Experiment, curves: Curves, seconds: float) -> str:
     lines = [f"| | {' | '.join(head)} |", "|---|" + "--:|" * len(head)]
     for arm in experiment.arms:
         runs = curves[arm.label]
+        twin = next((label for label in curves if curves[label] == runs), arm.label)
+        label = arm.label if twin == arm.label else f"{arm.label} = {twin}"
         cells = [cell([run[name][-1] for run in runs]) for name in experiment.measures]
         differences = [run[experiment.shown][-1] - other for run, other in zip(runs, control, strict=True)]
         cells.append(cell(differences) if any(differences) else "0")
         cells += [f"{fmean(run['tokens'][-1] for run in runs) / 1000:.1f}"] if experiment.task else []
-        lines.append(f"| {arm.label} | {' | '.join(cells)} |")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
     first = next(iter(curves.values()))[0]
     starts = " · ".join(f"{name} {first[key][0]:.2f}" for key, name in experiment.measures.items())
     return "\n".join([*lines, "", f"Start: {starts}. {seeds} seeds, {seconds:.0f} s of CPU time in all."])
@@ -201,32 +225,39 @@ def measure(experiments: Experiments, name: str, seeds: int, jobs: int) -> tuple
 def main(
     experiments: Experiments,
     page: Path,
-    picture: Path | None,
     arguments: Sequence[str] | None = None,
+    *,
+    picture: Path | None = None,
     keep: Path | None = None,
 ) -> int:
-    """Run experiments; write their tables and picture if all of them are run on ten seeds and pass the gate."""
+    """Run experiments; write the table of each that is run on ten seeds and passes the gate.
+
+    Args:
+        experiments: Name of a block of the page → its experiment.
+        page: The page with the blocks.
+        arguments: Of the command line.
+        picture: File for a panel of each experiment, written if all of them are run and pass.
+        keep: Folder for the picture and the curves of each experiment.
+    """
     parser = argparse.ArgumentParser(description=f"Run the experiments of {page.name}.")
     parser.add_argument("--seeds", type=int, default=10, choices=sorted(T95))
     parser.add_argument("--only", choices=sorted(experiments))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args(arguments)
-    measured, failed, tables = {}, [], {}
+    measured, failed = {}, []
     for name in [given.only] if given.only else experiments:
         experiment, curves, seconds = measure(experiments, name, given.seeds, given.jobs)
-        tables[name] = table(experiment, curves, seconds)
         measured[name] = (experiment, curves)
-        failed += gate(experiment, curves)
-        print(f"{experiment.title}\n{tables[name]}\n", flush=True)
+        text, problems = table(experiment, curves, seconds), gate(experiment, curves)
+        print(f"{experiment.title}\n{text}\n", flush=True)
+        failed += [f"gate: {name}: {line}" for line in problems]
+        if given.seeds == max(T95) and not problems:
+            page.write_text(with_block(page.read_text(encoding="utf-8"), name, text), encoding="utf-8")
+            if keep:
+                draw({name: measured[name]}, keep / f"{name}.png")
+                (keep / f"{name}.jsonl").write_text(records({name: measured[name]}), encoding="utf-8")
+    if picture and given.seeds == max(T95) and not failed and not given.only:
+        draw(measured, picture)
     for line in failed:
-        print(f"gate: {line}", file=sys.stderr)
-    if not failed and not given.only and given.seeds == max(T95):
-        text = page.read_text(encoding="utf-8")
-        for name, content in tables.items():
-            text = with_block(text, name, content)
-        page.write_text(text, encoding="utf-8")
-        if picture:
-            draw(measured, picture)
-        if keep:
-            keep.write_text(records(measured), encoding="utf-8")
+        print(line, file=sys.stderr)
     return int(bool(failed))

@@ -19,6 +19,7 @@ from rlm_plugins.equation.dispatch import term_counts, update_part
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm
 
@@ -61,8 +62,14 @@ def in_order(states: int, tokens: int) -> torch.Tensor:
 
 
 def equation(**slots: Any) -> Equation:
-    """Return an equation: REINFORCE with a token mean, and these slots in place of its own."""
+    """Return an equation: REINFORCE with the group's mean as baseline, a token mean, and these slots in their place."""
     return algorithm("reinforce", **{"aggregator": "token_mean", **slots})
+
+
+def without_baseline() -> Equation:
+    """Return the equation of REINFORCE with Âᵢ = rᵢ: with rewards of 0 and 1, supervised training on right samples."""
+    part = Part("rlm_advantages", "rewards", "small_policy", lambda rewards: rewards).bind({})
+    return replace(equation(), advantage=part)
 
 
 def algorithm(name: str, **slots: Any) -> Equation:
@@ -224,6 +231,7 @@ def train(
     stale: int = 0,
     critic_rate: float = 0.0,
     source: Any = None,
+    model: torch.nn.Module | None = None,
     budget: int | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     fields: Fields = lambda logits, states, batch: {},
@@ -244,16 +252,18 @@ def train(
         stale: It is renewed with the policy of so many renewals before; at first with the initial one.
         critic_rate: Rate of a table of values, which starts at 0; without a rate there is no critic.
         source: A rollout source; None: independent completions.
+        model: A module without arguments that returns the table, and at first `start`; None: the table is trained.
         budget: Generated tokens after which training ends, in place of `steps`.
         optimizer: Its class.
         fields: Further fields of the batch, for scoring and for each update.
     """
     generator = torch.Generator().manual_seed(seed)
-    logits = world.start.clone().requires_grad_()
-    values = torch.zeros(len(logits), dtype=logits.dtype, requires_grad=bool(critic_rate))
-    tables = [{"params": [logits], "lr": rate}] + [{"params": [values], "lr": critic_rate}] * bool(critic_rate)
+    weights = [world.start.clone().requires_grad_()] if model is None else list(model.parameters())
+    table = model or (lambda: weights[0])
+    values = torch.zeros(len(world.start), dtype=torch.float64, requires_grad=bool(critic_rate))
+    tables = [{"params": weights, "lr": rate}] + [{"params": [values], "lr": critic_rate}] * bool(critic_rate)
     descent = optimizer(tables, lr=rate)
-    curves = {name: [measure(logits.detach())] for name, measure in measures.items()}
+    curves = {name: [measure(table().detach())] for name, measure in measures.items()}
     curves["tokens"] = [0.0]
     behaviors = deque([world.start], maxlen=stale + 1)
     policy = Policy(world, world.start, generator, fields)
@@ -263,14 +273,14 @@ def train(
         drawn = torch.randint(len(world.first), (prompts,), generator=generator).tolist()
         asked = [prompt for prompt in drawn for _ in range(group_size)]
         if step % refresh == 0:
-            behaviors.append(logits.detach().clone())
+            behaviors.append(table().detach().clone())
         policy.logits = behaviors[0]
         completions = policy.rollout(source, asked, group_size, seed, step)
         given = batch_of(world, asked, completions, group_size, step)
-        _update(policy, parts, given, (logits, values), descent, updates)
+        _update(policy, parts, given, (table, values), descent, updates)
         curves["tokens"].append(float(policy.num_tokens))
         for name, measure in measures.items():
-            curves[name].append(measure(logits.detach()))
+            curves[name].append(measure(table().detach()))
     raise AssertionError
 
 
@@ -278,21 +288,22 @@ def _update(
     policy: Policy,
     parts: Equation,
     given: tuple[Batch, torch.Tensor, torch.Tensor],
-    tables: tuple[torch.Tensor, torch.Tensor],
+    tables: tuple[Callable[[], torch.Tensor], torch.Tensor],
     optimizer: torch.optim.Optimizer,
     updates: int,
 ) -> None:
     """Score a batch and take the optimizer steps on it."""
-    (batch, states, tokens), (logits, values) = given, tables
+    (batch, states, tokens), (table, values) = given, tables
+    logits = table().detach()
     old = _logp(policy.logits, states, tokens, batch.mask)
     before = values.detach()[states]
     batch = replace(
         batch,
-        logp=_logp(logits.detach(), states, tokens, batch.mask),
+        logp=_logp(logits, states, tokens, batch.mask),
         old_logp=old,
         rollout_logp=old,
         ref_logp=_logp(policy.world.start, states, tokens, batch.mask),
-        entropy=_entropy(logits.detach(), states),
+        entropy=_entropy(logits, states),
         values=before,
         old_values=before,
         generate=policy.generate,
@@ -300,10 +311,11 @@ def _update(
         logprobs_of=lambda prompts, completions: policy.token_statistics(prompts, completions)[0],
         tokenizer=policy,  # steps of a fixed number of tokens decode nothing
     )
-    scored = score(replace(batch, **policy.fields(logits.detach(), states, batch)), parts)
+    scored = score(replace(batch, **policy.fields(logits, states, batch)), parts)
     for part in parts.parts():
         update_part(part, scored)
     for _ in range(updates):
+        logits = table()
         logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
         now = replace(scored, logp=logp, entropy=entropy, values=values[states])
         loss = _loss(replace(now, **policy.fields(logits, states, now)), parts)

@@ -68,4 +68,4 @@ def experiment(rate: float, scale: float = 1.0, steps: int = 60) -> Experiment:
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {f"stale_{rate}": partial(experiment, rate) for rate in RATES}
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", None))
+    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md"))

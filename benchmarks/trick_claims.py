@@ -203,5 +203,4 @@ EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
 }
 
 if __name__ == "__main__":
-    picture, keep = RESULTS / "effects/trick_claims.png", RESULTS / "effects/trick_claims.jsonl"
-    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", picture, keep=keep))
+    sys.exit(main(EXPERIMENTS, RESULTS / "effects.md", keep=RESULTS / "effects"))

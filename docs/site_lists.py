@@ -39,7 +39,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Symbols and parts": ["book/symbols/index.md"],
     "Experiments": [
         "benchmarks/results/rows.md",
-        "benchmarks/results/foundations.md",
+        "benchmarks/results/effects.md",
         "benchmarks/results/staleness.md",
         "recipes/survey/README.md",
         "benchmarks/results/language_model.md",

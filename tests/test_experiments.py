@@ -1,0 +1,65 @@
+"""The experiments on small policies: the gate, and effects on one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import length_bias
+import monitoring
+import no_labels
+import pytest
+import small_experiment
+import stale_samples
+from rlm_testing.fake_packages import registered
+
+
+def test_interval_is_students() -> None:
+    low, high = small_experiment.interval([0.2, 0.4, 0.6])
+    assert (low + high) / 2 == pytest.approx(0.4)
+    assert (high - low) / 2 == pytest.approx(4.303 * 0.2 / 3**0.5)
+
+
+@pytest.mark.parametrize(("scale", "is_open"), [(1.0, True), (10.0, False)])
+@pytest.mark.parametrize("build", [partial(stale_samples.experiment, 0.4), monitoring.experiment])
+def test_gate_closes_when_the_rate_is_multiplied_by_ten(
+    build: Callable[..., small_experiment.Experiment], scale: float, is_open: bool
+) -> None:
+    experiment = build(scale=scale)
+    control = experiment.arms[0]
+    curves = {control.label: [control.run(0)]}
+    failed = small_experiment.gate(replace(experiment, arms=[control], decided=[]), curves)
+    assert (not failed) is is_open, failed
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason"), [([0.1, 0.3], "starts"), ([0.5, 0.4], "goes"), ([0.79, 1.2], "saturated")]
+)
+def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
+    experiment = stale_samples.experiment(0.4)
+    arm = experiment.arms[0]
+    assert reason in " ".join(
+        small_experiment.gate(replace(experiment, arms=[arm]), {arm.label: [{"accuracy": curve}]})
+    )
+
+
+@pytest.mark.full
+def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
+    experiment = length_bias.experiment(steps=30)
+    runs = {arm.label: arm.run(0) for arm in experiment.arms if "GRPO" in arm.label}
+    assert runs["GRPO"]["wrong"][-1] > 1.5 * runs["GRPO"]["wrong"][0]
+    assert runs["GRPO"]["right"][-1] < 0.7 * runs["GRPO"]["right"][0]
+    assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
+
+
+intrinsic = registered("intrinsic")
+
+
+@pytest.mark.usefixtures("intrinsic")
+def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
+    arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
+    ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}
+    assert ends["labels"][-1] > 0.75
+    for name in ("majority_vote", "rlsc"):
+        assert ends[name][0] + 0.2 < ends[name][-1] < 0.75
