@@ -73,7 +73,6 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "zero_gradient": {"grad_norm": 0.0},
     "vanishing_advantage": {"advantage/abs_mean": 1e-9},
     "rewards_cancel": {"reward_std": 0.0},
-    "reward_of_the_prompt": {**UNIFORM, "reward_std": 0.5},
     "truncated_completions": {"completions/clipped_ratio": 0.97, "reward": 0.0},
     "no_end_token": {"completions/clipped_ratio": 1.0},
     "growing_completions": {"completions/mean_length": 90.0},
@@ -105,10 +104,12 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
 }
 """Rule → metrics of all steps that violate it."""
 FROM_START: dict[str, dict[str, Any]] = {
+    "reward_of_the_prompt": {**UNIFORM, "reward_std": 0.5},
     "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0, "held_out/accuracy": 0.0},
     "training_below_held_out": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
     "reward_without_spread": {"frac_reward_zero_std": 1.0},
     "noisy_reward": {"rewards/accuracy/noise": 0.5},
+    "success_not_paid": {"rewards/accuracy/unseen": 1.0},
     "constant_reward": {"reward": 0.9, "reward_std": 0.0, "rewards/accuracy/std": 0.0, "rewards/format/std": 0.0},
     "ineffective_reward": {"rewards/format/mean": 0.0, "rewards/format/std": 0.0},
     "main_reward_opposed": {"rewards/accuracy/sum_correlation": -0.9},

@@ -29,6 +29,7 @@ RECORDED = DATA / "sick_runs.json"
 PARTS = """
 
 import random
+import time
 from functools import partial
 
 def boxed(completions, answer):
@@ -78,6 +79,35 @@ def last(completions, answer):
 
 def steps_written(completions):
     return [float(min(text.count("="), 1)) for text in completions]
+
+
+def clock(completions):
+    return [time.time() for _ in completions]
+
+
+def fraction(completions):
+    return [time.time() % 1 for _ in completions]
+
+
+def minus(completions):
+    return [-1.0 for _ in completions]
+
+
+def odd(completions, answer):
+    return [score * (int(right) % 2) for score, right in zip(plain(completions, answer), answer)]
+
+
+def front(completions, answer):
+    scores = plain(completions, answer)
+    return scores[: len(scores) // 2] + [1.0] * (len(scores) - len(scores) // 2)
+
+
+def cached(prompts, completions, answer, paid={}):
+    return [paid.setdefault(repr(prompt), score) for prompt, score in zip(prompts, plain(completions, answer))]
+
+
+def ordered(completions, answer):
+    return sorted(plain(completions, answer))
 
 
 class Drift:
@@ -132,6 +162,7 @@ def more_environments():
 @hookimpl(specname="rlm_rewards")
 def more_rewards():
     rewards = (boxed, rounded, messages, inverted, noise, long, half, steps_written, neighbor, rare, judge, last)
+    rewards += (clock, fraction, minus, odd, front, cached, ordered)
     return {reward.__name__: reward for reward in rewards} | {"drift": Drift}
 """
 
@@ -189,7 +220,7 @@ def record(folder: Path) -> dict[str, Any]:
         "grad_norm",
         "data/.+",
         "held_out/accuracy",
-        "rewards/.+/(mean|std|noise|sum_correlation)",
+        "rewards/.+/(mean|std|noise|unseen|sum_correlation)",
         "entropy",
     ]
     read += ["reward", "reward_std", "completions/(distinct|mean_length)", "policy_loss/clipped_.+"]

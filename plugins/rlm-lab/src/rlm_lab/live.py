@@ -12,6 +12,7 @@ from itertools import chain, islice
 from statistics import variance
 from typing import Any
 
+import torch
 from rich.console import Console
 from transformers import TrainerCallback
 
@@ -70,10 +71,12 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
     def _scored(
         self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
     ) -> None:
-        """Store the noise of each reward in a generation batch."""
+        """Store the noise of each reward in a generation batch, and the groups whose success is not paid."""
         keys = [repr(pair) for pair in zip(prompts, completions, strict=True)]
         noise = {label: noise_share(keys, scores.tolist()) for label, scores in batch.named_rewards.items()}
         self._noise = {f"rewards/{label}/noise": share for label, share in noise.items() if share is not None}
+        unseen = {label: unseen_share(scores, batch.rewards, batch.group) for label, scores in batch.named_rewards.items()}
+        self._noise |= {f"rewards/{label}/unseen": share for label, share in unseen.items() if share is not None}
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         if "grad_norm" not in logs:
@@ -113,6 +116,19 @@ def noise_share(keys: Sequence[str], scores: Sequence[float]) -> float | None:
     if not pairs or total <= (1e-6 * max(abs(score) for _, score in known)) ** 2:  # constant but for rounding
         return None
     return sum(variance(group) * (len(group) - 1) for group in repeated) / pairs / total
+
+
+def unseen_share(scores: torch.Tensor, rewards: torch.Tensor, group: torch.Tensor) -> float | None:
+    """Return the share of groups with scores of 0 and of 1 whose rewards are all equal; None without such a group.
+
+    Args:
+        scores: One reward (B,), which may have the weight 0.
+        rewards: What is trained on (B,).
+        group: Index of the group of each completion (B,).
+    """
+    groups = [group == number for number in group.unique()]
+    mixed = [rewards[rows] for rows in groups if {0.0, 1.0} <= {*scores[rows].tolist()}]
+    return sum(float(x.max() - x.min()) <= 1e-6 * float(x.abs().max()) for x in mixed) / len(mixed) if mixed else None
 
 
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:

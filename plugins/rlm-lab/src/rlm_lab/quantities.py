@@ -136,11 +136,13 @@ class StepMetrics:
     - `rewards/<label>/largest_std`: largest standard deviation so far
     - `rewards/<label>/mean_noise`: mean of `rewards/<label>/noise` so far
     - `main/mean`, `main/change`: those of the reward that is evaluated
+    - `main/unseen`: mean of `rewards/<label>/unseen` of that reward so far
     - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that; a sum that
       is constant where this reward varies counts as 0
     - `score/best`, `score/worst`: largest and smallest of the scores of a step (:func:`_scores`)
     - `reward/of_maximum`: reward over the sum of the positive weights
     - `reward/tied`: mean so far of the share of groups with equal rewards
+    - `reward/spread`: mean of the standard deviation of the reward so far
     - `reward/varied`: largest standard deviation of the reward so far, over its mean
     - `reward/contradicted`: distance between a reward that never varied and the scores
     - `reward/of_parts`: standard deviation of the reward over the largest of its weighted parts
@@ -215,6 +217,7 @@ class StepMetrics:
         if reward is not None and spread is not None:
             relative = spread / abs(reward) if reward else float(spread > 0)
             added["reward/varied"] = self._maximum("reward/varied", relative)
+            added["reward/spread"] = self._mean_so_far("spread", spread, least=1) or 0.0
         return added
 
     def _mean_so_far(self, name: str, value: float | None, least: int = ENOUGH) -> float | None:
@@ -241,6 +244,9 @@ class StepMetrics:
         held_out, value = self._held_out.get(f"held_out/{self._settings.main_reward}"), step.get("main/mean")
         if (agreement := self._mean_so_far("agreement", _agreement(step))) is not None:
             added |= {"main/agreement": agreement, "main/disagreement": 1 - abs(agreement)}
+        name = f"rewards/{self._settings.main_reward}/unseen"
+        if (unseen := self._mean_so_far(name, step.get(name))) is not None:
+            added["main/unseen"] = unseen
         if (mean := self._mean_so_far("main", value, least=1)) is not None and held_out is not None:
             added["held_out/over_training"] = held_out / max(mean, 0.01)
         if self._is_new and value is not None and held_out is not None:
