@@ -77,7 +77,7 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "no_end_token": {"completions/clipped_ratio": 1.0},
     "growing_completions": {"completions/mean_length": 90.0},
     "shrinking_completions": {"completions/mean_length": 3.0, "rewards/accuracy/mean": 0.1},
-    "prompts_too_hard": {**UNIFORM, "reward": 0.1, "rewards/accuracy/mean": 0.01},
+    "held_out_falls": {"held_out/accuracy": 0.1},
     "prompts_too_easy": {**UNIFORM, "reward": 1.2, "rewards/accuracy/mean": 0.99},
     "alike_completions": {"completions/distinct": 0.125},
     "tied_rewards": {"reward_ties": 0.97},
@@ -109,6 +109,8 @@ FROM_START: dict[str, dict[str, Any]] = {
     "training_below_held_out": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
     "reward_without_spread": {"frac_reward_zero_std": 1.0},
     "noisy_reward": {"rewards/accuracy/noise": 0.5},
+    "advantage_disagrees": {"advantage/reward_correlation": -0.9},
+    "prompts_too_hard": {**UNIFORM, "reward": 0.1, "reward_std": 0.02, "rewards/accuracy/mean": 0.01, "held_out/accuracy": 0.01},
     "success_not_paid": {"rewards/accuracy/unseen": 1.0},
     "constant_reward": {"reward": 0.9, "reward_std": 0.0, "rewards/accuracy/std": 0.0, "rewards/format/std": 0.0},
     "ineffective_reward": {"rewards/format/mean": 0.0, "rewards/format/std": 0.0},
@@ -138,7 +140,8 @@ def settings(**trainer: Any) -> StageSettings:
 
 
 def log(changes: dict[str, Any], steps: int = 10) -> list[dict[str, Any]]:
-    return [{**HEALTHY, "step": n, **(changes if n > 2 else {})} for n in range(1, steps + 1)]
+    start = {name: 0.4 for name in changes if name.startswith("held_out")}
+    return [{**HEALTHY, **start, "step": n, **(changes if n > 2 else {})} for n in range(1, steps + 1)]
 
 
 def names(records: list[dict[str, Any]], chosen: StageSettings | None = None) -> list[str]:
@@ -256,7 +259,7 @@ def test_missing_end_token_is_not_reported_as_truncation() -> None:
 
 
 def test_group_rules_require_groups() -> None:
-    records = [{**HEALTHY, "step": n, **VIOLATIONS["prompts_too_hard"], "reward_std": 0.02} for n in range(1, 11)]
+    records = [{**HEALTHY, "step": n, **FROM_START["prompts_too_hard"]} for n in range(1, 11)]
     assert names(records) == ["prompts_too_hard"]
     assert names(records, settings(num_generations=1)) == []
 

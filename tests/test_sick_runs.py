@@ -110,6 +110,19 @@ def ordered(completions, answer):
     return sorted(plain(completions, answer))
 
 
+def stops(completions, answer, calls=[]):
+    calls.append(1)
+    return [score * (len(calls) < 7) for score in plain(completions, answer)]
+
+
+def reversed_sign(rewards, group):
+    return rewards.mean() - rewards
+
+
+def minimized(ratio, advantages):
+    return ratio * advantages
+
+
 class Drift:
     calls = 0
 
@@ -159,10 +172,20 @@ def more_environments():
     return {name: partial(everywhere, x) for name, x in changes.items()} | {"tenfold": tenfold, "shuffled": shuffled}
 
 
+@hookimpl
+def rlm_advantages():
+    return {"reversed": reversed_sign}
+
+
+@hookimpl
+def rlm_policy_losses():
+    return {"minimized": minimized}
+
+
 @hookimpl(specname="rlm_rewards")
 def more_rewards():
     rewards = (boxed, rounded, messages, inverted, noise, long, half, steps_written, neighbor, rare, judge, last)
-    rewards += (clock, fraction, minus, odd, front, cached, ordered)
+    rewards += (clock, fraction, minus, odd, front, cached, ordered, stops)
     return {reward.__name__: reward for reward in rewards} | {"drift": Drift}
 """
 

@@ -71,12 +71,14 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
     def _scored(
         self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
     ) -> None:
-        """Store the noise of each reward in a generation batch, and the groups whose success is not paid."""
+        """Store what a generation batch shows: noise of rewards, success that is not paid, advantages against rewards."""
         keys = [repr(pair) for pair in zip(prompts, completions, strict=True)]
         noise = {label: noise_share(keys, scores.tolist()) for label, scores in batch.named_rewards.items()}
         self._noise = {f"rewards/{label}/noise": share for label, share in noise.items() if share is not None}
         unseen = {label: unseen_share(scores, batch.rewards, batch.group) for label, scores in batch.named_rewards.items()}
         self._noise |= {f"rewards/{label}/unseen": share for label, share in unseen.items() if share is not None}
+        if batch.advantages is not None and (agreement := advantage_agreement(batch)) is not None:
+            self._noise["advantage/reward_correlation"] = agreement
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         if "grad_norm" not in logs:
@@ -129,6 +131,19 @@ def unseen_share(scores: torch.Tensor, rewards: torch.Tensor, group: torch.Tenso
     groups = [group == number for number in group.unique()]
     mixed = [rewards[rows] for rows in groups if {0.0, 1.0} <= {*scores[rows].tolist()}]
     return sum(float(x.max() - x.min()) <= 1e-6 * float(x.abs().max()) for x in mixed) / len(mixed) if mixed else None
+
+
+def advantage_agreement(batch: Batch) -> float | None:
+    """Return the correlation of mean Â and reward within groups, 0 if only Â is constant; None if no rewards differ."""
+    pairs = torch.stack([batch.rewards.double(), batch.advantages.double().mean(1)])
+    is_known = ~pairs.isnan().any(0)
+    pairs, known = pairs[:, is_known], batch.group[is_known]
+    for number in known.unique():
+        pairs[:, known == number] -= pairs[:, known == number].mean(1, keepdim=True)
+    reward, advantage = pairs.norm(dim=1).tolist()
+    if reward <= 1e-6:
+        return None
+    return float(pairs[0] @ pairs[1]) / (reward * advantage) if advantage > 1e-9 else 0.0
 
 
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:

@@ -137,6 +137,8 @@ class StepMetrics:
     - `rewards/<label>/mean_noise`: mean of `rewards/<label>/noise` so far
     - `main/mean`, `main/change`: those of the reward that is evaluated
     - `main/unseen`: mean of `rewards/<label>/unseen` of that reward so far
+    - `advantage/agreement`: mean of `advantage/reward_correlation` so far
+    - `held_out/change`: held-out score less that before the first step
     - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that; a sum that
       is constant where this reward varies counts as 0
     - `score/best`, `score/worst`: largest and smallest of the scores of a step (:func:`_scores`)
@@ -244,9 +246,12 @@ class StepMetrics:
         held_out, value = self._held_out.get(f"held_out/{self._settings.main_reward}"), step.get("main/mean")
         if (agreement := self._mean_so_far("agreement", _agreement(step))) is not None:
             added |= {"main/agreement": agreement, "main/disagreement": 1 - abs(agreement)}
-        name = f"rewards/{self._settings.main_reward}/unseen"
-        if (unseen := self._mean_so_far(name, step.get(name))) is not None:
-            added["main/unseen"] = unseen
+        means = {"main/unseen": f"rewards/{self._settings.main_reward}/unseen"}
+        for quantity, name in {**means, "advantage/agreement": "advantage/reward_correlation"}.items():
+            if (mean := self._mean_so_far(name, step.get(name))) is not None:
+                added[quantity] = mean
+        if held_out is not None and "held_out/start" in step:
+            added["held_out/change"] = held_out - step["held_out/start"]
         if (mean := self._mean_so_far("main", value, least=1)) is not None and held_out is not None:
             added["held_out/over_training"] = held_out / max(mean, 0.01)
         if self._is_new and value is not None and held_out is not None:
@@ -322,6 +327,7 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     - `settings/total_weight`: sum of the sizes of the weights of all rewards
     - `settings/beta/<penalty>`, `settings/strength/<penalty>`: coefficient of a penalty; that over `LARGEST`
     - `settings/evaluated_length`: `evaluation.max_new_tokens` over `trainer.max_completion_length`
+    - `settings/random_adapter`: 1 if `init_lora_weights` is false
     - `settings/main_weight`: weight of the reward that is evaluated
     - `settings/forbidden_tokens`: number of settings that forbid tokens in training
     - others below `settings/` (temperature, learning_rate, …): as in the recipe, where it has them
@@ -337,6 +343,7 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     sampled = (settings.section.get("trainer") or {}).get("max_completion_length")  # a stage of SFT samples nothing
     values["evaluated_length"] = evaluated / sampled if _is_number(evaluated) and _is_number(sampled) else None
     values["total_weight"] = sum(map(abs, weights.values())) if weights else None
+    values["random_adapter"] = float(settings["model.lora.init_lora_weights"] is False)
     values["decay"] = rate * decay if _is_number(rate) and _is_number(decay) else None
     values["warmup"] = warmup / steps if _is_number(warmup) and steps else None
     quantities = {f"settings/{name}": float(value) for name, value in values.items() if _is_number(value)}
