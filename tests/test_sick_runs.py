@@ -102,17 +102,18 @@ def front(completions, answer):
     return scores[: len(scores) // 2] + [1.0] * (len(scores) - len(scores) // 2)
 
 
-def cached(prompts, completions, answer, paid={}):
-    return [paid.setdefault(repr(prompt), score) for prompt, score in zip(prompts, plain(completions, answer))]
+def cached(prompts, completions, answer):
+    scores = plain(completions, answer)
+    return [cached.__dict__.setdefault(repr(prompt), score) for prompt, score in zip(prompts, scores)]
 
 
 def ordered(completions, answer):
     return sorted(plain(completions, answer))
 
 
-def stops(completions, answer, calls=[]):
-    calls.append(1)
-    return [score * (len(calls) < 7) for score in plain(completions, answer)]
+def stops(completions, answer):
+    stops.calls = getattr(stops, "calls", 0) + 1
+    return [score * (stops.calls < 8) for score in plain(completions, answer)]
 
 
 def reversed_sign(rewards, group):

