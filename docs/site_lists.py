@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from rlm_lab.metrics import METRICS
 from rlm_lab.recipe_keys import recipe_keys
-from rlm_lab.rules import RULES
+from rlm_lab.rules import QUANTITIES, RULES
 from site_pages import ROOT, algorithms_of, named, parts_of, place
 from site_runs import evidence, healthy_values, readers
 from site_text import link, page, paper_numbers, prose, table, titled
@@ -71,6 +71,10 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
 """Tab → its pages in their order; the pages of algorithms and symbols follow."""
 
 
+SOURCES = ("recipes/*/*.yaml", "rlm_plugins/**/*.py", "plugins/*/src/**/*.py", "benchmarks/*.py")
+"""Files whose papers are in the index, if no page cites them."""
+
+
 def navigation(registry: Registry) -> str:
     """Return the navigation as settings of mkdocs."""
     keys = sorted({HOOKS[part.hook].key for part in parts_of(registry)})
@@ -106,13 +110,19 @@ def finding_page(rule: Mapping[str, Any], run: str) -> str:
     command = f"`rlm train recipes/lessons/01-addition.yaml {rule['example']}`"
     example = command if re.match(r"[\w.]+=", rule["example"]) else prose(rule["example"])
     sections = {
-        "Reported if": "\n".join(f"- {bound}" for bound in [*rule["bounds"], prose(rule["when"])] if bound),
+        "Reported if": "\n".join(f"- {bound}" for bound in [*map(explained, rule["bounds"]), prose(rule["when"])] if bound),
         "Try": prose(rule["remedy"]),
         "A run that has it": f"{example}\n\n{run}",
         "Symptoms that it explains": ", ".join(map(symptom, rule["symptoms"])),
     }
     head = f"A finding of `rlm why`: {rule['severity']}."
     return page(rule["name"], head, prose(rule["evidence"]), *titled(sections))
+
+
+def explained(bound: str) -> str:
+    """Return a bound with the meaning of its quantity; that of a metric is on the page of metrics."""
+    meaning = QUANTITIES.get(bound.split("`")[1], "")
+    return f"{bound}: {prose(meaning)}" if meaning else bound
 
 
 def symptom(name: str) -> str:
@@ -216,6 +226,10 @@ def papers_page(parts: Sequence[Part]) -> str:
     for where, text in citing_texts(parts):
         for number in paper_numbers(text):
             cited[number].append(where)
+    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):  # for what no page cites
+        for number in paper_numbers(path.read_text(encoding="utf-8")):
+            if number not in cited:
+                cited[number].append(f"[{path.name}](/source/{path.relative_to(ROOT)}.md)")
     rows = []
     for number, places in sorted(cited.items(), reverse=True):
         rows.append((f"[{number}](https://arxiv.org/abs/{number})", ", ".join(dict.fromkeys(places))))

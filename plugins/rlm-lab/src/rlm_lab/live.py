@@ -149,15 +149,7 @@ def advantage_agreement(batch: Batch) -> float | None:
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:
     """Return facts of a data set as metrics; of a stream, only those of the tokenizer.
 
-    - `data/duplicated`: share of training prompts that occurred before
-    - `data/prompts`, `data/held_out`: number of different training prompts, and of held-out examples
-    - `data/overlap`: share of held-out prompts that are training prompts
-    - `data/contradicted`: share of training examples whose prompt occurs with another gold answer
-    - `data/answer_in_prompt`: share of prompts with their gold answer at one place, the same in all of them; labels do
-      not count
-    - `data/generation_prompt`: 0 if the chat template ignores `add_generation_prompt`; of conversations only
-    - `data/end_of_turn`: 0 if the chat template ends a turn with a special token that is not `eos_token`
-    - `data/pad_is_end`: 1 if the pad token is the end token
+    They begin with `data/`; the table `quantities` of rules.toml has their meanings.
 
     Args:
         environment_spec: The examples.

@@ -131,33 +131,7 @@ def steps_of(records: Sequence[Record], stage: str, settings: StageSettings) -> 
 class StepMetrics:
     """Adds the quantities of the rules to the records of a stage, one at a time.
 
-    - `entropy/of_start`, `completions/length_of_start`: ratio to the mean of the first two steps
-    - `reward/change`, `rewards/<label>/change`: difference from the mean of the first two steps
-    - `rewards/<label>/largest_std`: largest standard deviation so far
-    - `rewards/<label>/mean_noise`: mean of `rewards/<label>/noise` so far
-    - `main/mean`, `main/change`: those of the reward that is evaluated
-    - `main/unseen`: mean of `rewards/<label>/unseen` of that reward so far
-    - `advantage/agreement`: mean of `advantage/reward_correlation` so far
-    - `held_out/change`: held-out score less that before the first step
-    - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that; a sum that
-      is constant where this reward varies counts as 0
-    - `score/best`, `score/worst`: largest and smallest of the scores of a step (:func:`_scores`)
-    - `reward/of_maximum`: reward over the sum of the positive weights
-    - `reward/tied`: mean so far of the share of groups with equal rewards
-    - `reward/spread`: mean of the standard deviation of the reward so far
-    - `reward/varied`: largest standard deviation of the reward so far, over its mean
-    - `reward/contradicted`: distance between a reward that never varied and the scores
-    - `reward/of_parts`: standard deviation of the reward over the largest of its weighted parts
-    - `reward/offset`: |mean| over the standard deviation of the reward
-    - `completions/per_prompt`: different completions of a prompt
-    - `held_out/start`: held-out score before the first step
-    - `held_out/of_training`: held-out score over the score of the completions sampled by the same policy
-    - `held_out/over_training`: held-out score over the mean score of the completions so far
-    - `policy_loss/clipped`: share of tokens clipped on either side, if any is
-    - `policy/grad_norm`: that of the steps in which the policy is trained
-    - `critic/gap`: |mean value − mean return| over the standard deviation of the advantages
-    - those of :func:`of_settings`
-    - `data/<name>`: facts of the data set, which are logged with the first step
+    They are those of the table `quantities` of rules.toml that are known in a step only.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -319,18 +293,7 @@ def _of_losses(step: Record, critic_warmup: int) -> dict[str, float]:
 def of_settings(settings: StageSettings) -> dict[str, float]:
     """Return the quantities that are known before the first step.
 
-    - `adapter/learning_rate`, `adapter/displacement`: rate × `lora_alpha` / r; × steps, the most Adam moves a weight
-    - `full/learning_rate`, `full/pretrained_rate`: rate of full training, with Adam; that of a pretrained policy
-    - `settings/sgd_rate`: learning rate of an optimizer that does not normalize gradients
-    - `settings/warmup`: steps of warm-up over all steps
-    - `settings/decay`: learning rate × weight decay, the share by which weights shrink in a step
-    - `settings/total_weight`: sum of the sizes of the weights of all rewards
-    - `settings/beta/<penalty>`, `settings/strength/<penalty>`: coefficient of a penalty; that over `LARGEST`
-    - `settings/evaluated_length`: `evaluation.max_new_tokens` over `trainer.max_completion_length`
-    - `settings/random_adapter`: 1 if `init_lora_weights` is false
-    - `settings/main_weight`: weight of the reward that is evaluated
-    - `settings/forbidden_tokens`: number of settings that forbid tokens in training
-    - others below `settings/` (temperature, learning_rate, …): as in the recipe, where it has them
+    They begin with `adapter/`, `full/` or `settings/`; the table `quantities` of rules.toml has their meanings.
     """
     rate, steps = settings["trainer.learning_rate"], settings.max_steps
     decay, warmup = settings["trainer.weight_decay"], settings["trainer.warmup_steps"]

@@ -179,6 +179,8 @@ def _scaled(path: str, factor: float, value: Any) -> str:
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _TABLE_LAYERS = _TABLE.pop("layers")
+QUANTITIES: Mapping[str, str] = _TABLE.pop("quantities")
+"""Quantity of :mod:`rlm_lab.quantities` that the rules read → its meaning."""
 _LAYERS = {name: layer for layer, names in _TABLE_LAYERS.items() for name in names}
 RULES = tuple(Rule(name, layer=_LAYERS.get(name, ""), **entry) for name, entry in _TABLE.items())
 """Findings of one severity are listed in this order."""
