@@ -7,10 +7,12 @@ import json
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlm_lab.live import data_facts
+import torch
+from rlm_lab.live import advantage_agreement, data_facts, unseen_share
 from rlm_lab.metrics import find
 from rlm_lab.quantities import _OF_RECIPE, StageSettings, steps_of
 from rlm_lab.rules import QUANTITIES, RULES, diagnose, foresee, violations
@@ -233,6 +235,17 @@ def test_facts_of_the_data() -> None:
     tokenizer.pad_token = tokenizer.eos_token
     facts = data_facts(chat, tokenizer)
     assert (facts["data/generation_prompt"], facts["data/pad_is_end"]) == (0.0, 1.0)
+
+
+def test_groups_that_are_not_paid_and_advantages_against_rewards() -> None:
+    right, group = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1, 2, 2])
+    assert unseen_share(right, torch.tensor([0.0, 1.0, 3.0, 3.0, 2.0, 2.0]), group) == 0.5, "the third group has no 0"
+    assert unseen_share(torch.ones(6), right, group) is None
+    agreements = []
+    for advantage in (right, -right, torch.ones(6), 5 * group + right):
+        batch = SimpleNamespace(rewards=right, advantages=advantage.unsqueeze(1), group=group)
+        agreements.append(advantage_agreement(batch))  # type: ignore[arg-type]
+    assert agreements == pytest.approx([1.0, -1.0, 0.0, 1.0])
 
 
 def test_settings_of_a_normal_recipe_are_healthy() -> None:
