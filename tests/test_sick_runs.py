@@ -116,10 +116,6 @@ def stops(completions, answer):
     return [score * (stops.calls < 8) for score in plain(completions, answer)]
 
 
-def reversed_sign(rewards, group):
-    return rewards.mean() - rewards
-
-
 def minimized(ratio, advantages):
     return ratio * advantages
 
@@ -171,11 +167,6 @@ def everywhere(change):
 def more_environments():
     changes = {"shifted": shifted, "reworded": reworded, "unasked": unasked, "solutions": solutions}
     return {name: partial(everywhere, x) for name, x in changes.items()} | {"tenfold": tenfold, "shuffled": shuffled}
-
-
-@hookimpl
-def rlm_advantages():
-    return {"reversed": reversed_sign}
 
 
 @hookimpl
@@ -243,7 +234,8 @@ def record(folder: Path) -> dict[str, Any]:
         "step",
         "grad_norm",
         "data/.+",
-        "held_out/accuracy",
+        "held_out/(accuracy|format)",
+        "advantage/reward_correlation",
         "rewards/.+/(mean|std|noise|unseen|sum_correlation)",
         "entropy",
     ]
