@@ -192,24 +192,29 @@ def composed(path: Path, *, chat: bool = False) -> Any:
     return stage
 
 
+def calls_of(path: Path, chat: bool) -> int:
+    """Count the calls that composing makes."""
+    number = 0
+
+    def count_call(frame: Any, event: str, argument: Any) -> None:
+        nonlocal number
+        number += event in ("call", "c_call")
+
+    sys.setprofile(count_call)
+    try:
+        composed(path, chat=chat)
+    finally:
+        sys.setprofile(None)
+    return number
+
+
 @pytest.mark.parametrize("chat", [False, True])
 def test_composing_makes_equally_many_calls_for_any_number_of_examples(tmp_path: Path, chat: bool) -> None:
     calls = []
     for count in COUNTS:
         path = folder_of(tmp_path, count, {}, chat)
-        composed(path, chat=chat)  # `datasets` stores the prompts once
-        number = 0
-
-        def count_call(frame: Any, event: str, argument: Any) -> None:
-            nonlocal number
-            number += event in ("call", "c_call")
-
-        sys.setprofile(count_call)
-        try:
-            composed(path, chat=chat)
-        finally:
-            sys.setprofile(None)
-        calls.append(number)
+        # the first stores the prompts, and finalizers of what other tests left may be counted in one of the others
+        calls.append(min(calls_of(path, chat) for _ in range(3)))
     assert calls[1] < 1.05 * calls[0]
 
 

@@ -184,3 +184,13 @@ ONE, TWO = "```python\nx = 1\n```", "```py\nx = 2\n```"
 )
 def test_program_extraction(text: str, block: Block, unfenced: Unfenced, found: str | None) -> None:
     assert program(text, block, unfenced) == found
+
+
+@pytest.mark.parametrize(
+    "defined", ["def add(a, b): return a + b", "class Solution:\n    def add(self, a, b): return a + b"]
+)
+@pytest.mark.parametrize("used", ["assert add(1, 2) == 3", "add(1, 2)  # or\nx = add == 3", "added = add(1, 2)"])
+def test_a_block_that_uses_the_function_is_no_program(defined: str, used: str) -> None:
+    text = f"{fenced('def add(a, b): return 0')}\nbetter:\n{fenced(defined)}\nfor example\n{fenced(used)}"
+    assert code_tests([text, fenced(used)], [ADD] * 2) == [1.0, 0.0]
+    assert code_tests([text, text], [ADD] * 2, block="first") == [0.0, 0.0]

@@ -137,6 +137,14 @@ class Tests:
     checker: str = ""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names that the program must define: of functions, or of their classes."""
+        case = self.inputs[0]
+        return (
+            case.names if isinstance(case, Check) else (case.name.partition(".")[0],) if isinstance(case, Call) else ()
+        )
+
+    @property
     def longest(self) -> int:
         """Bytes of the longest expected value, as text: a program must be able to write it."""
         return max(len(str(value).encode("utf-8", "surrogatepass")) for value in self.expected)

@@ -24,9 +24,10 @@ _FENCE = re.compile(r"^[ \t]*(?:[-*+] +)?(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re
 _PYTHON = {"python", "py", "python3"}
 
 
-def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong") -> str | None:
+def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong", names: Sequence[str] = ()) -> str | None:
     """Return the final program of a completion, after its thinking; None if there is none.
 
+    Where a block defines one of the tested `names`, blocks without them are examples of its use, and do not count.
     An unclosed block was truncated: neither it nor any earlier block counts then.
 
     >>> program("<think>```python\\n1\\n```</think>so\\n```python\\nx = 2\\n```\\nit is")
@@ -44,7 +45,10 @@ def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong") -> s
         return answer_part if unfenced == "whole" and not _FENCE.search(answer_part) and answer_part.strip() else None
     if block == "only" and len(blocks) > 1:
         return None
-    return blocks[0 if block == "first" else -1]
+    tested = "|".join(map(re.escape, names))
+    defined = re.compile(rf"^[ \t]*(?:(?:async +)?def|class) +(?:{tested})\b|^(?:{tested}) *[:=]", re.M)
+    programs = [source for source in blocks if names and defined.search(source)] or blocks
+    return programs[0 if block == "first" else -1]
 
 
 def after_thinking(text: str) -> str | None:
@@ -159,11 +163,11 @@ def code_tests(
 
     r = passed / cases for `credit` "share", and 1 only where that is 1 for "all", which stops at the first failure.
 
-    The program is the last (`block`: first, only) fenced Python block after the thinking. An unclosed block was
-    truncated and scores 0. `unfenced` "whole" treats a completion without fences as the program. The column `tests`
-    holds standard input and output, calls and values, asserts, or a checker: see `rlm_coding.cases`. Each case has a
-    limit of `seconds` of wall time and of `megabytes`, and all cases together of `total_seconds`. After a case that is
-    late or crashes, the remaining cases count as failed.
+    The program is the last (`block`: first, only) fenced Python block after the thinking that defines a tested name,
+    if one does. An unclosed block was truncated and scores 0. `unfenced` "whole" treats a completion without fences as
+    the program. The column `tests` holds standard input and output, calls and values, asserts, or a checker: see
+    `rlm_coding.cases`. Each case has a limit of `seconds` of wall time and of `megabytes`, and all cases together of
+    `total_seconds`. After a case that is late or crashes, the remaining cases count as failed.
 
     Programs run in rlm-sandbox, `workers` at once (by default one per core of this process), with the standard
     library and the installed `modules`. Tests run in another process, and answers are compared in this one. A program
@@ -230,9 +234,8 @@ def _program_and_tests(text: str, column: object, row: int, block: Block, unfenc
     if column is None or column == "":
         return None
     try:
-        return program(text, block, unfenced), (
-            _parse_cached(column) if isinstance(column, str) else parse_tests(column)
-        )
+        cases = _parse_cached(column) if isinstance(column, str) else parse_tests(column)
+        return program(text, block, unfenced, cases.names), cases
     except BadTests as error:
         raise PartError(f"sample {row}: unusable tests: {error}", hint="see rlm_coding.cases") from None
 
