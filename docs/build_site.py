@@ -148,9 +148,16 @@ def notebook(text: str) -> str:
         kind, _, body = cell.partition("\n")
         is_text = "[markdown]" in kind
         lines = [re.sub(r"^# ?", "", line) if is_text else line for line in body.strip("\n").splitlines(keepends=True)]
-        entry = {"cell_type": "markdown" if is_text else "code", "id": f"cell-{len(cells)}", "metadata": {}, "source": lines}
+        entry = {
+            "cell_type": "markdown" if is_text else "code",
+            "id": f"cell-{len(cells)}",
+            "metadata": {},
+            "source": lines,
+        }
         cells.append(entry if is_text else {**entry, "execution_count": None, "outputs": []})
-    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1, ensure_ascii=False)
+    return json.dumps(
+        {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1, ensure_ascii=False
+    )
 
 
 if __name__ == "__main__":

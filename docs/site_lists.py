@@ -110,7 +110,9 @@ def finding_page(rule: Mapping[str, Any], run: str) -> str:
     command = f"`rlm train recipes/lessons/01-addition.yaml {rule['example']}`"
     example = command if re.match(r"[\w.]+=", rule["example"]) else prose(rule["example"])
     sections = {
-        "Reported if": "\n".join(f"- {bound}" for bound in [*map(explained, rule["bounds"]), prose(rule["when"])] if bound),
+        "Reported if": "\n".join(
+            f"- {bound}" for bound in [*map(explained, rule["bounds"]), prose(rule["when"])] if bound
+        ),
         "Try": prose(rule["remedy"]),
         "A run that has it": f"{example}\n\n{run}",
         "Symptoms that it explains": ", ".join(map(symptom, rule["symptoms"])),
@@ -177,8 +179,16 @@ def key_page(path: str, entry: Mapping[str, Any]) -> str:
     rows = [(f"[{file}](/source/{file}.md)", f"`{cell_of(values[0])}`") for file, values in set_by.items()]
     inner = [link(key, f"book/keys/{key}.md") for key in recipe_keys() if key.startswith(f"{path}.")]
     count = f"{len(set_by)} of {len(recipes())} recipes of this repository set it, counted when this page was built."
-    sections = {"Keys below it": ", ".join(inner), "In recipes": "\n\n".join([count, table(("recipe", "value"), rows[:12])])}
-    return page(path, f"Type: {prose(str(entry['type']))}{default}. `rlm explain {path}`", prose(entry["doc"]), *titled(sections))
+    sections = {
+        "Keys below it": ", ".join(inner),
+        "In recipes": "\n\n".join([count, table(("recipe", "value"), rows[:12])]),
+    }
+    return page(
+        path,
+        f"Type: {prose(str(entry['type']))}{default}. `rlm explain {path}`",
+        prose(entry["doc"]),
+        *titled(sections),
+    )
 
 
 def cell_of(value: Any) -> str:

@@ -49,7 +49,9 @@ def evidence(rule: Rule) -> str:
         steps = len([record for record in recorded()[name][0] if "grad_norm" in record])
         run = yaml.safe_load((DATA / "sick_runs.yaml").read_text(encoding="utf-8"))[name]
         changes = {"rewards": [run["own"], {"name": "accuracy", "weight": 0}]} if "own" in run else run["changes"]
-        text = f"The recorded run “{name}” of {steps} steps, diagnosed when this page was built. A sound recipe, changed:"
+        text = (
+            f"The recorded run “{name}” of {steps} steps, diagnosed when this page was built. A sound recipe, changed:"
+        )
         return "\n\n".join([text, code(yaml.safe_dump(changes, sort_keys=False).strip(), "yaml"), said(finding)])
     overrides = dict(re.findall(r"([\w.]+)=(.+?)(?= [\w.]+=|$)", rule.example))
     said_of = settings_with(rule, overrides) if overrides and rule.is_foreseen else ""
@@ -105,4 +107,6 @@ def message(rule: Rule) -> str:
     settings = recorded()[HEALTHY][1]
     text = rule.evidence.format(*bounds, label="accuracy", settings=settings)
     lines = [rule.name, f"  evidence  {text}", f"  try       {rule.remedy(settings)}"]
-    return "\n\n".join(["Printed at the bounds of the rule, with the settings of a sound recipe:", code("\n".join(lines), "text")])
+    return "\n\n".join(
+        ["Printed at the bounds of the rule, with the settings of a sound recipe:", code("\n".join(lines), "text")]
+    )

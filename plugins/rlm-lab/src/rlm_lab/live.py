@@ -71,11 +71,13 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
     def _scored(
         self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
     ) -> None:
-        """Store what a generation batch shows: noise of rewards, success that is not paid, advantages against rewards."""
+        """Store noise of rewards, success that is not paid, and advantages against rewards of a generation batch."""
         keys = [repr(pair) for pair in zip(prompts, completions, strict=True)]
         noise = {label: noise_share(keys, scores.tolist()) for label, scores in batch.named_rewards.items()}
         self._noise = {f"rewards/{label}/noise": share for label, share in noise.items() if share is not None}
-        unseen = {label: unseen_share(scores, batch.rewards, batch.group) for label, scores in batch.named_rewards.items()}
+        unseen = {
+            label: unseen_share(scores, batch.rewards, batch.group) for label, scores in batch.named_rewards.items()
+        }
         self._noise |= {f"rewards/{label}/unseen": share for label, share in unseen.items() if share is not None}
         if batch.advantages is not None and (agreement := advantage_agreement(batch)) is not None:
             self._noise["advantage/reward_correlation"] = agreement
