@@ -212,7 +212,7 @@ def _line_of(file: Path, number: int) -> int:
 
 SYNONYMS = {
     "prompt": ("question", "problem", "query", "instruction", "input"),
-    "answer": ("solution", "final_answer", "ground_truth", "gold", "target", "label", "output", "response", "reference"),
+    "answer": ("solution", "final_answer", "ground_truth", "gold", "target", "label", "output", "response"),
 }
 """Column → names that it has in data sets of the hub; also in the plural and in capitals."""
 
