@@ -12,9 +12,7 @@
 #   make bench-overlap
 # one that injects every fault (kills, damages, full disks, …) and writes the table of docs/faults.md
 #   make faults
-# one that draws the picture of README, from the run of `make demo`
-#   make picture
-# one that records `make demo` in a terminal as an animated SVG
+# one that records `make demo` in a terminal as the animated SVG of README
 #   make film
 # after a part was added or renamed:
 #   make tables   updates the tables of rewards and environments in plugins/README.md
@@ -41,15 +39,10 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo picture film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
+.PHONY: demo film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
-
-picture: demo
-	$(BIN)/python -c "import json; from pathlib import Path; from rlm_plugins.run.report import learning_curve; \
-	  learning_curve([*map(json.loads, open('runs/demo/metrics.jsonl'))], '02-grpo', 'accuracy', Path('runs/demo/curve.svg'))"
-	tr "\n" " " < runs/demo/curve.svg > docs/demo.svg
 
 film: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt pyte

@@ -8,6 +8,7 @@ link to a source file leads to a page with its text. mkdocs checks every link; a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ BUILD = ROOT / "build" / "site"
 SETTINGS = ROOT / "docs" / "mkdocs.yml"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json"}
 COPIED = (".png", ".svg", ".css", ".js")
 SHIM = "https://unpkg.com/iframe-worker/shim"
@@ -42,6 +44,9 @@ def main() -> int:
         target = BUILD / "pages" / (path.name if path.suffix in (".css", ".js") else path)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, target)
+    for path in NOTEBOOKS:
+        write(f"source/{path.relative_to(ROOT).with_suffix('.ipynb')}", notebook(path.read_text(encoding="utf-8")))
+        shutil.copy(path, BUILD / "pages" / "source" / path.relative_to(ROOT))
     with whole(BUILD / "html") as html:  # a build that is stopped leaves none
         if problem := built(html, navigation(registry)):
             print(problem)
@@ -131,7 +136,28 @@ def source_page(path: str) -> str:
         names = sorted(f"{path}/{entry.name}" for entry in place.iterdir() if entry.suffix in (*LANGUAGES, ".md"))
         return "\n".join([f"# {path}", "", "A folder of the repository:", "", *(f"- `{name}`" for name in names), ""])
     text = place.read_text(encoding="utf-8", errors="replace")
-    return f"# {path}\n\n````{LANGUAGES.get(place.suffix, 'text')}\n{text}\n````\n"
+    files = f"Download it [for Jupyter]({place.stem}.ipynb), or [as text]({place.name}).\n\n"
+    head = files if place in NOTEBOOKS else ""
+    return f"# {path}\n\n{head}````{LANGUAGES.get(place.suffix, 'text')}\n{text}\n````\n"
+
+
+def notebook(text: str) -> str:
+    """Return a notebook that is written as text, in cells that begin with ``# %%``, as a file for Jupyter."""
+    cells = []
+    for cell in text.split("# %%")[1:]:
+        kind, _, body = cell.partition("\n")
+        is_text = "[markdown]" in kind
+        lines = [re.sub(r"^# ?", "", line) if is_text else line for line in body.strip("\n").splitlines(keepends=True)]
+        entry = {
+            "cell_type": "markdown" if is_text else "code",
+            "id": f"cell-{len(cells)}",
+            "metadata": {},
+            "source": lines,
+        }
+        cells.append(entry if is_text else {**entry, "execution_count": None, "outputs": []})
+    return json.dumps(
+        {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1, ensure_ascii=False
+    )
 
 
 if __name__ == "__main__":

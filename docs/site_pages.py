@@ -17,6 +17,7 @@ from typing import Any
 
 from rlm_lab.explain import explain, part_entry
 from rlm_lab.part_changes import change_line, changes
+from site_samples import first_example, scores_of
 from site_text import code, curve, link, page, page_name, papers_of, prose, table, titled
 
 from rlm_plugins.equation.hooks import HOOKS
@@ -79,12 +80,19 @@ def part_page(part: Part, entry: Entry) -> str:
     sections = {
         "Knobs": table(("knob", "type", "default"), knobs),
         "Data": data_table(entry["data"]),
+        "Called": called(part),
         "Papers": papers_of(entry["doc"]),
         "Source": source_of(part, entry),
     }
     head = f"A part for {slot} of the package {package_of(entry)}. `rlm explain {entry['address']}`"
     formula = code(entry["formula"], "equation") if entry["formula"] else ""
     return page(part.name, head, formula, prose(entry["doc"]), *titled(sections))
+
+
+def called(part: Part) -> str:
+    """Return what an environment or a reward returns now; empty for other parts."""
+    calls = {"rlm_environments": first_example, "rlm_rewards": scores_of}
+    return calls[part.hook](part) if part.hook in calls else ""
 
 
 def data_table(data: Sequence[Entry]) -> str:

@@ -7,13 +7,15 @@ import json
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlm_lab.live import data_facts
+import torch
+from rlm_lab.live import advantage_agreement, data_facts, unseen_share
 from rlm_lab.metrics import find
-from rlm_lab.quantities import _OF_RECIPE, StageSettings, StepMetrics, of_settings, steps_of
-from rlm_lab.rules import RULES, diagnose, foresee, violations
+from rlm_lab.quantities import _OF_RECIPE, StageSettings, steps_of
+from rlm_lab.rules import QUANTITIES, RULES, diagnose, foresee, violations
 from rlm_lab.why import render, why
 
 from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer
@@ -73,12 +75,11 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "zero_gradient": {"grad_norm": 0.0},
     "vanishing_advantage": {"advantage/abs_mean": 1e-9},
     "rewards_cancel": {"reward_std": 0.0},
-    "reward_of_the_prompt": {**UNIFORM, "reward_std": 0.5},
     "truncated_completions": {"completions/clipped_ratio": 0.97, "reward": 0.0},
     "no_end_token": {"completions/clipped_ratio": 1.0},
     "growing_completions": {"completions/mean_length": 90.0},
     "shrinking_completions": {"completions/mean_length": 3.0, "rewards/accuracy/mean": 0.1},
-    "prompts_too_hard": {**UNIFORM, "reward": 0.1, "rewards/accuracy/mean": 0.01},
+    "held_out_falls": {"held_out/accuracy": 0.1},
     "prompts_too_easy": {**UNIFORM, "reward": 1.2, "rewards/accuracy/mean": 0.99},
     "alike_completions": {"completions/distinct": 0.125},
     "tied_rewards": {"reward_ties": 0.97},
@@ -105,10 +106,20 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
 }
 """Rule → metrics of all steps that violate it."""
 FROM_START: dict[str, dict[str, Any]] = {
+    "reward_of_the_prompt": {**UNIFORM, "reward_std": 0.5},
     "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0, "held_out/accuracy": 0.0},
     "training_below_held_out": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
     "reward_without_spread": {"frac_reward_zero_std": 1.0},
     "noisy_reward": {"rewards/accuracy/noise": 0.5},
+    "advantage_disagrees": {"advantage/reward_correlation": -0.9},
+    "prompts_too_hard": {
+        **UNIFORM,
+        "reward": 0.1,
+        "reward_std": 0.02,
+        "rewards/accuracy/mean": 0.01,
+        "held_out/accuracy": 0.01,
+    },
+    "success_not_paid": {"rewards/accuracy/unseen": 1.0},
     "constant_reward": {"reward": 0.9, "reward_std": 0.0, "rewards/accuracy/std": 0.0, "rewards/format/std": 0.0},
     "ineffective_reward": {"rewards/format/mean": 0.0, "rewards/format/std": 0.0},
     "main_reward_opposed": {"rewards/accuracy/sum_correlation": -0.9},
@@ -137,7 +148,8 @@ def settings(**trainer: Any) -> StageSettings:
 
 
 def log(changes: dict[str, Any], steps: int = 10) -> list[dict[str, Any]]:
-    return [{**HEALTHY, "step": n, **(changes if n > 2 else {})} for n in range(1, steps + 1)]
+    start = {name: 0.4 for name in changes if name.startswith("held_out")}
+    return [{**HEALTHY, **start, "step": n, **(changes if n > 2 else {})} for n in range(1, steps + 1)]
 
 
 def names(records: list[dict[str, Any]], chosen: StageSettings | None = None) -> list[str]:
@@ -231,6 +243,17 @@ def test_facts_of_the_data() -> None:
     assert (facts["data/generation_prompt"], facts["data/pad_is_end"]) == (0.0, 1.0)
 
 
+def test_groups_that_are_not_paid_and_advantages_against_rewards() -> None:
+    right, group = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1, 2, 2])
+    assert unseen_share(right, torch.tensor([0.0, 1.0, 3.0, 3.0, 2.0, 2.0]), group) == 0.5, "the third group has no 0"
+    assert unseen_share(torch.ones(6), right, group) is None
+    agreements = []
+    for advantage in (right, -right, torch.ones(6), 5 * group + right):
+        batch = SimpleNamespace(rewards=right, advantages=advantage.unsqueeze(1), group=group)
+        agreements.append(advantage_agreement(batch))  # type: ignore[arg-type]
+    assert agreements == pytest.approx([1.0, -1.0, 0.0, 1.0])
+
+
 def test_settings_of_a_normal_recipe_are_healthy() -> None:
     assert foresee("01-grpo", settings()) == []
 
@@ -255,7 +278,7 @@ def test_missing_end_token_is_not_reported_as_truncation() -> None:
 
 
 def test_group_rules_require_groups() -> None:
-    records = [{**HEALTHY, "step": n, **VIOLATIONS["prompts_too_hard"], "reward_std": 0.02} for n in range(1, 11)]
+    records = [{**HEALTHY, "step": n, **FROM_START["prompts_too_hard"]} for n in range(1, 11)]
     assert names(records) == ["prompts_too_hard"]
     assert names(records, settings(num_generations=1)) == []
 
@@ -277,8 +300,7 @@ def test_current_violations_depend_on_the_last_steps_only() -> None:
 
 @pytest.mark.parametrize("metric", sorted({metric for rule in RULES for metric in rule.healthy}))
 def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
-    documented = f"{StepMetrics.__doc__}{of_settings.__doc__}".replace("<penalty>", "<label>").replace("…", metric[5:])
-    known = f"`{metric}`" in documented or metric.removeprefix("settings/") in _OF_RECIPE
+    known = metric in QUANTITIES or metric.removeprefix("settings/") in _OF_RECIPE
     assert known or find(metric.replace("<label>", "accuracy")) is not None
 
 

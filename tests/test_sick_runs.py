@@ -29,6 +29,7 @@ RECORDED = DATA / "sick_runs.json"
 PARTS = """
 
 import random
+import time
 from functools import partial
 
 def boxed(completions, answer):
@@ -80,6 +81,45 @@ def steps_written(completions):
     return [float(min(text.count("="), 1)) for text in completions]
 
 
+def clock(completions):
+    return [time.time() for _ in completions]
+
+
+def fraction(completions):
+    return [time.time() % 1 for _ in completions]
+
+
+def minus(completions):
+    return [-1.0 for _ in completions]
+
+
+def odd(completions, answer):
+    return [score * (int(right) % 2) for score, right in zip(plain(completions, answer), answer)]
+
+
+def front(completions, answer):
+    scores = plain(completions, answer)
+    return scores[: len(scores) // 2] + [1.0] * (len(scores) - len(scores) // 2)
+
+
+def cached(prompts, completions, answer):
+    scores = plain(completions, answer)
+    return [cached.__dict__.setdefault(repr(prompt), score) for prompt, score in zip(prompts, scores)]
+
+
+def ordered(completions, answer):
+    return sorted(plain(completions, answer))
+
+
+def stops(completions, answer):
+    stops.calls = getattr(stops, "calls", 0) + 1
+    return [score * (stops.calls < 8) for score in plain(completions, answer)]
+
+
+def minimized(ratio, advantages):
+    return ratio * advantages
+
+
 class Drift:
     calls = 0
 
@@ -129,9 +169,15 @@ def more_environments():
     return {name: partial(everywhere, x) for name, x in changes.items()} | {"tenfold": tenfold, "shuffled": shuffled}
 
 
+@hookimpl
+def rlm_policy_losses():
+    return {"minimized": minimized}
+
+
 @hookimpl(specname="rlm_rewards")
 def more_rewards():
     rewards = (boxed, rounded, messages, inverted, noise, long, half, steps_written, neighbor, rare, judge, last)
+    rewards += (clock, fraction, minus, odd, front, cached, ordered, stops)
     return {reward.__name__: reward for reward in rewards} | {"drift": Drift}
 """
 
@@ -188,8 +234,9 @@ def record(folder: Path) -> dict[str, Any]:
         "step",
         "grad_norm",
         "data/.+",
-        "held_out/accuracy",
-        "rewards/.+/(mean|std|noise|sum_correlation)",
+        "held_out/(accuracy|format)",
+        "advantage/reward_correlation",
+        "rewards/.+/(mean|std|noise|unseen|sum_correlation)",
         "entropy",
     ]
     read += ["reward", "reward_std", "completions/(distinct|mean_length)", "policy_loss/clipped_.+"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,12 @@ def stage(*labels: str, **settings: Any) -> Any:
 
 def group(*scores: float, ended: bool = True, other: float = 0.0) -> Group:
     named = {"right": scores, "format": [other] * len(scores)}
-    return Group([score + other for score in scores], named, [3] * len(scores), [ended] * len(scores))
+    texts = [str(number) for number, _ in enumerate(scores)]
+    return Group([score + other for score in scores], named, [3] * len(scores), [ended] * len(scores), texts)
+
+
+def unpaid() -> Group:
+    return replace(group(0, 1), rewards=[0.0, 0.0])
 
 
 def test_figures_of_known_groups() -> None:
@@ -58,6 +64,11 @@ def test_figures_of_known_groups() -> None:
         ([group(0, 1, other=1.0), *[group(1, 1, other=1.0)] * 6, group(0, 0)], ""),
         ([group(0, 1), *[group(0, 0)] * 40], "most steps of 4 prompts will have no gradient: easier prompts"),
         ([group(0, 1), *[group(1, 1)] * 40], "most steps of 4 prompts will have no gradient: harder prompts"),
+        ([group(1, 1), group(1, 1)], "every completion of 2 prompts earned 1, right or wrong: a reward that depends"),
+        (
+            [group(0, 1), unpaid(), unpaid()],
+            "in 2 of 3 groups, completions that are right and wrong by `right` earn the same",
+        ),
         ([group(0, 1, ended=False)], "100% of the completions are cut: trainer.max_completion_length=48"),
         ([group(0, 1)], "the reward 'format' is 0 for all completions"),
         ([group(0, 1, other=1.0)], ""),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from launch_runs import ROOT
 from test_docs import blocks
+from test_process_memory import fetched
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
@@ -85,3 +86,19 @@ def test_look_at_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = executed("look_at_a_run.py", tmp_path, monkeypatch)
     assert known["findings"], "a reward that is never earned has a finding"
     assert "<" in known["page"]._repr_html_()
+
+
+@pytest.mark.slow
+def test_ppo_on_one_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = executed("ppo_on_one_base.py", tmp_path, monkeypatch)
+    assert len(known["explained"]) == 6
+    assert known["weights"]["shared"] < known["weights"]["separate"], "an adapter is smaller than a model"
+
+
+@pytest.mark.full
+def test_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched()
+    monkeypatch.setenv("RLM_TRUST", "1")
+    known = executed("a_real_model.py", tmp_path, monkeypatch)
+    assert known["before"]["pass_at_g"] > 0, "of eight completions one is right for some prompt"
+    assert len(known["answer"]) > 0

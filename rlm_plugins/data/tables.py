@@ -212,18 +212,19 @@ def _line_of(file: Path, number: int) -> int:
 
 SYNONYMS = {
     "prompt": ("question", "problem", "query", "instruction", "input"),
-    "answer": ("solution", "final_answer", "ground_truth", "target", "label", "output", "response", "reference"),
+    "answer": ("solution", "final_answer", "ground_truth", "gold", "target", "label", "output", "response"),
 }
-"""Column → names that it has in data sets of the hub."""
+"""Column → names that it has in data sets of the hub; also in the plural and in capitals."""
 
 
 def column_hint(column: str, existing: Sequence[str]) -> str:
     """Return the settings for a missing column that has another name, or the nearest name; empty without one.
 
-    >>> column_hint("prompt", ["question", "solution"])
-    '`prompt: question`, or `columns: {prompt: question, answer: solution}`'
+    >>> column_hint("prompt", ["question", "Solutions"])
+    '`prompt: question`, or `columns: {prompt: question, answer: Solutions}`'
     """
-    others = {name: next((x for x in SYNONYMS[name] if x in existing), "") for name in SYNONYMS}
+    alike = {x.lower().removesuffix("s"): x for x in existing}
+    others = {name: next((alike[x] for x in (name, *SYNONYMS[name]) if x in alike), "") for name in SYNONYMS}
     if not others.get(column):
         return nearest(column, existing)
     if column != "prompt":

@@ -76,9 +76,11 @@ class Engine(Protocol):
 
     def sleep(self) -> None:
         """Free the memory of the device until `wake`, as far as the engine can."""
+        return
 
     def wake(self) -> None:
         """Take the memory again."""
+        return
 
     def close(self) -> None:
         """Free everything; `start` may follow."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 
 FUNCTIONS = """
+import time
+
 def inside(completions, answer):
     return [float(str(right) in text) for text, right in zip(completions, answer)]
 
@@ -39,6 +42,12 @@ def fails(completions, answer):
 
 def brief(completions):
     return [float(1 - len(text)) for text in completions]
+
+def clock(completions):
+    return [time.time() for _ in completions]
+
+def odd(completions, answer):
+    return [float(int(right) % 2 and right in text) for text, right in zip(completions, answer)]
 
 async def asks(completions):
     return [0.0] * len(completions)
@@ -73,7 +82,7 @@ def test_each_reward_says_what_it_was_given_and_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    functions = mine("inside", "taken", "never", "of_messages", "fails", "brief", "asks")
+    functions = mine("inside", "taken", "never", "of_messages", "fails", "brief", "asks", "clock", "odd")
     found = lines(tmp_path, *functions, "accuracy", "format", "{name: accuracy, tag: x, untagged: wrong, as: tagged}")
     for name in ("inside", "taken", "accuracy", "format", "tagged"):
         assert found[name].startswith("given text, pays 1 for '"), name
@@ -86,6 +95,9 @@ def test_each_reward_says_what_it_was_given_and_paid(
     for number, name, given in ((2, "never", "text"), (3, "of_messages", "messages")):
         assert f"rewards[{number}]: {SENTENCE.format(name, given)}" in caplog.text
     assert "rewards[4]: the reward 'fails', given text, failed on a reference answer" in caplog.text
+    assert "rewards[7]: the reward 'clock' pays 1" in caplog.text
+    assert "it depends on chance, time or earlier calls" in caplog.text
+    assert re.search(r"rewards\[8\]: the reward 'odd' pays \d+ of 16 reference answers nothing", caplog.text)
     for name in ("inside", "taken", "accuracy", "format", "brief", "asks"):
         assert f"the reward '{name}'" not in caplog.text
 

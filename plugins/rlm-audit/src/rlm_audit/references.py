@@ -20,8 +20,8 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 
 _LOG = logging.getLogger(__name__)
-COMPARED, CALLED = 16, 2
-"""Examples of a reward that declares its column of gold answers, and of any other."""
+COMPARED, CALLED, QUICK = 16, 2, 0.1
+"""Examples of a reward that declares its column of gold answers, of any other, and seconds in which it has as many."""
 LONGEST = 200
 """Characters of a value that may be the reference answer of a reward that declares none."""
 USUAL = ("answer", "solution", "ground_truth", "target", "reference")
@@ -108,10 +108,10 @@ def _bounded(reward: Reward) -> Reward:
     return replace(reward, on_error="stop", timeout=reward.timeout or SECONDS)
 
 
-def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
+def score_references(reward: Reward, spec: EnvironmentSpec, called: int = CALLED) -> Scores:
     """Call one reward as training will, on some examples in every form of the answer, and on an empty completion."""
     gold = gold_column_of(reward.part.target)
-    count = COMPARED if gold else CALLED
+    count = COMPARED if gold else called
     examples = _spread(spec.train, count) or _spread(spec.test, count)
     if reason := _reason(reward, {*examples[0]} if examples else set()):
         return Scores(reward.label, f"not called: {reason}")
@@ -126,6 +126,9 @@ def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
     if call.error:
         problem = f"the reward '{reward.label}', given {given}, failed on a reference answer: {call.error}"
         return Scores(reward.label, f"given {given}, failed: {call.error}", problem)
+    if call.seconds < QUICK and count < COMPARED:
+        return score_references(reward, spec, COMPARED)
+    changing = _changing(reward, examples[0], texts[0])
     scores = iter(call.scores)
     paid = [[(next(scores), text) for text in group] for group in texts]
     best = [max(group[:-1], key=_rank, default=(None, "")) for group in paid]
@@ -134,13 +137,26 @@ def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
     total, (top, text) = sum(map(bool, answers)), max(best, key=_rank)
     line = f"{_score(top)} for {short(repr(text))}, " if text else ""
     line = f"given {given}, pays {line}{_score(empty[0][0])} for an empty completion"
-    if not poor:
-        return Scores(reward.label, line)
+    if changing or not poor:
+        return Scores(reward.label, line, changing)
     references = [answers[n][0] for n in poor]
     problem = unpaid(reward.label, given, references, total, best[poor[0]][0], empty[poor[0]][0])
     if gold and (stored := written(examples[poor[0]].get(gold))) != references[0]:
         problem += f"; the column '{gold}' has {short(repr(stored))}"
     return Scores(reward.label, line, problem, is_certain=bool(gold) and len(poor) == total)
+
+
+def _changing(reward: Reward, example: Example, texts: Sequence[str]) -> str:
+    """Return the problem of a reward that scores the same completions differently in a second call; empty if none."""
+    calls = [call_reward(_bounded(reward), [example] * len(texts), texts).scores for _ in range(2)]
+    pairs = [(*scores, text) for *scores, text in zip(*calls, texts, strict=False) if scores[0] != scores[1]]
+    if not pairs:
+        return ""
+    first, second, text = pairs[0]
+    return (
+        f"the reward '{reward.label}' pays {_score(first)} and then {_score(second)} for {short(repr(text))}: it "
+        "depends on chance, time or earlier calls, not on the completion alone"
+    )
 
 
 def _rank(paid: tuple[float | None, str]) -> float:

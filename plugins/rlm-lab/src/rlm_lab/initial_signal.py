@@ -33,6 +33,10 @@ from rlm_plugins.stage import RunState, Stage
 
 TIE = 1e-9
 """Rewards that differ by less are equal."""
+CONSTANT = 1e-6
+"""Relative difference below which the rewards of all groups are one number: a clock runs on from group to group."""
+UNPAID = 0.125
+"""Share of groups above which equal rewards of right and wrong completions are reported."""
 FEW = 0.5
 """Share of ended completions below which the report advises a change."""
 WIDTH = 160
@@ -150,6 +154,8 @@ class Signal(ScoredCompletions, TrainerCallback):  # type: ignore[misc]
             "groups_that_differ": sum(group.has_spread for group in groups),
             "groups_without_reward": sum(not group.has_reward for group in groups),
             "groups_alike_otherwise": sum(is_alike),
+            "is_constant": _is_constant(groups),
+            "groups_unpaid": sum(not group.has_spread and {0.0, 1.0} <= {*group.scores(metric)} for group in groups),
             "prompts_per_step": self._prompts_per_step or len(groups),
             "samples": [{"prompt": x.prompt, "columns": x.columns, "completions": x.samples()} for x in groups[:SHOWN]],
             "ended": fmean(chain.from_iterable(group.is_complete for group in groups)),
@@ -163,6 +169,12 @@ class Signal(ScoredCompletions, TrainerCallback):  # type: ignore[misc]
     def _mean(self, label: str) -> float | None:
         values = list(chain.from_iterable(group.scores(label) for group in self.groups))
         return fmean(values) if values else None
+
+
+def _is_constant(groups: Sequence[Group]) -> bool:
+    """Return True if completions differ, and all of them earn the same but for rounding."""
+    earned, texts = [*chain.from_iterable(group.rewards for group in groups)], {x for y in groups for x in y.texts}
+    return len(texts) > 1 and max(earned) - min(earned) <= CONSTANT * max(map(abs, earned))
 
 
 def measure_signal(stage: Stage, prompts: int) -> Signal:
@@ -236,6 +248,16 @@ def advice(figures: dict[str, Any]) -> Iterator[str]:
             f"no completion of {prompts} prompts earned anything{contrast}, so there is nothing to learn from. If a "
             "completion above is right, change the reward: it does not find the answer (`rlm reward probe`). If none "
             "is, use easier prompts or a stage of demonstrations first (`algorithm: sft`)"
+        )
+    elif figures["is_constant"]:
+        yield (
+            f"every completion of {prompts} prompts earned {figures['reward']:.4g}, right or wrong: a reward that "
+            "depends on the completion (`rlm reward probe` shows what it pays)"
+        )
+    elif figures["groups_unpaid"] > UNPAID * prompts:
+        yield (
+            f"in {figures['groups_unpaid']} of {prompts} groups, completions that are right and wrong by "
+            f"`{figures['metric']}` earn the same: a reward that pays all right ones (`rlm reward probe`)"
         )
     elif most * count < 1 and size > 1:
         easier = f"easier prompts, or more completions per prompt (trainer.num_generations={2 * size})"

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from statistics import variance
 from typing import Any
 
+import torch
 from rich.console import Console
 from transformers import TrainerCallback
 
@@ -70,10 +71,16 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
     def _scored(
         self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
     ) -> None:
-        """Store the noise of each reward in a generation batch."""
+        """Store noise of rewards, success that is not paid, and advantages against rewards of a generation batch."""
         keys = [repr(pair) for pair in zip(prompts, completions, strict=True)]
         noise = {label: noise_share(keys, scores.tolist()) for label, scores in batch.named_rewards.items()}
         self._noise = {f"rewards/{label}/noise": share for label, share in noise.items() if share is not None}
+        unseen = {
+            label: unseen_share(scores, batch.rewards, batch.group) for label, scores in batch.named_rewards.items()
+        }
+        self._noise |= {f"rewards/{label}/unseen": share for label, share in unseen.items() if share is not None}
+        if batch.advantages is not None and (agreement := advantage_agreement(batch)) is not None:
+            self._noise["advantage/reward_correlation"] = agreement
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         if "grad_norm" not in logs:
@@ -115,18 +122,36 @@ def noise_share(keys: Sequence[str], scores: Sequence[float]) -> float | None:
     return sum(variance(group) * (len(group) - 1) for group in repeated) / pairs / total
 
 
+def unseen_share(scores: torch.Tensor, rewards: torch.Tensor, group: torch.Tensor) -> float | None:
+    """Return the share of groups with scores of 0 and of 1 whose rewards are all equal; None without such a group.
+
+    Args:
+        scores: One reward (B,), which may have the weight 0.
+        rewards: What is trained on (B,).
+        group: Index of the group of each completion (B,).
+    """
+    groups = [group == number for number in group.unique()]
+    mixed = [rewards[rows] for rows in groups if {0.0, 1.0} <= {*scores[rows].tolist()}]
+    return sum(float(x.max() - x.min()) <= 1e-6 * float(x.abs().max()) for x in mixed) / len(mixed) if mixed else None
+
+
+def advantage_agreement(batch: Batch) -> float | None:
+    """Return the correlation of mean Â and reward within groups, 0 if only Â is constant; None if no rewards differ."""
+    pairs = torch.stack([batch.rewards.double(), batch.advantages.double().mean(1)])
+    is_known = ~pairs.isnan().any(0)
+    pairs, known = pairs[:, is_known], batch.group[is_known]
+    for number in known.unique():
+        pairs[:, known == number] -= pairs[:, known == number].mean(1, keepdim=True)
+    reward, advantage = pairs.norm(dim=1).tolist()
+    if reward <= 1e-6:
+        return None
+    return float(pairs[0] @ pairs[1]) / (reward * advantage) if advantage > 1e-9 else 0.0
+
+
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:
     """Return facts of a data set as metrics; of a stream, only those of the tokenizer.
 
-    - `data/duplicated`: share of training prompts that occurred before
-    - `data/prompts`, `data/held_out`: number of different training prompts, and of held-out examples
-    - `data/overlap`: share of held-out prompts that are training prompts
-    - `data/contradicted`: share of training examples whose prompt occurs with another gold answer
-    - `data/answer_in_prompt`: share of prompts with their gold answer at one place, the same in all of them; labels do
-      not count
-    - `data/generation_prompt`: 0 if the chat template ignores `add_generation_prompt`; of conversations only
-    - `data/end_of_turn`: 0 if the chat template ends a turn with a special token that is not `eos_token`
-    - `data/pad_is_end`: 1 if the pad token is the end token
+    They begin with `data/`; the table `quantities` of rules.toml has their meanings.
 
     Args:
         environment_spec: The examples.

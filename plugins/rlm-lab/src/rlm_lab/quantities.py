@@ -131,29 +131,7 @@ def steps_of(records: Sequence[Record], stage: str, settings: StageSettings) -> 
 class StepMetrics:
     """Adds the quantities of the rules to the records of a stage, one at a time.
 
-    - `entropy/of_start`, `completions/length_of_start`: ratio to the mean of the first two steps
-    - `reward/change`, `rewards/<label>/change`: difference from the mean of the first two steps
-    - `rewards/<label>/largest_std`: largest standard deviation so far
-    - `rewards/<label>/mean_noise`: mean of `rewards/<label>/noise` so far
-    - `main/mean`, `main/change`: those of the reward that is evaluated
-    - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that; a sum that
-      is constant where this reward varies counts as 0
-    - `score/best`, `score/worst`: largest and smallest of the scores of a step (:func:`_scores`)
-    - `reward/of_maximum`: reward over the sum of the positive weights
-    - `reward/tied`: mean so far of the share of groups with equal rewards
-    - `reward/varied`: largest standard deviation of the reward so far, over its mean
-    - `reward/contradicted`: distance between a reward that never varied and the scores
-    - `reward/of_parts`: standard deviation of the reward over the largest of its weighted parts
-    - `reward/offset`: |mean| over the standard deviation of the reward
-    - `completions/per_prompt`: different completions of a prompt
-    - `held_out/start`: held-out score before the first step
-    - `held_out/of_training`: held-out score over the score of the completions sampled by the same policy
-    - `held_out/over_training`: held-out score over the mean score of the completions so far
-    - `policy_loss/clipped`: share of tokens clipped on either side, if any is
-    - `policy/grad_norm`: that of the steps in which the policy is trained
-    - `critic/gap`: |mean value − mean return| over the standard deviation of the advantages
-    - those of :func:`of_settings`
-    - `data/<name>`: facts of the data set, which are logged with the first step
+    They are those of the table `quantities` of rules.toml that are known in a step only.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -216,6 +194,7 @@ class StepMetrics:
         if reward is not None and spread is not None:
             relative = spread / abs(reward) if reward else float(spread > 0)
             added["reward/varied"] = self._maximum("reward/varied", relative)
+            added["reward/spread"] = self._mean_so_far("spread", spread, least=1) or 0.0
         return added
 
     def _mean_so_far(self, name: str, value: float | None, least: int = ENOUGH) -> float | None:
@@ -242,6 +221,12 @@ class StepMetrics:
         held_out, value = self._held_out.get(f"held_out/{self._settings.main_reward}"), step.get("main/mean")
         if (agreement := self._mean_so_far("agreement", _agreement(step))) is not None:
             added |= {"main/agreement": agreement, "main/disagreement": 1 - abs(agreement)}
+        means = {"main/unseen": f"rewards/{self._settings.main_reward}/unseen"}
+        for quantity, name in {**means, "advantage/agreement": "advantage/reward_correlation"}.items():
+            if (mean := self._mean_so_far(name, step.get(name))) is not None:
+                added[quantity] = mean
+        if held_out is not None and "held_out/start" in step:
+            added["held_out/change"] = held_out - step["held_out/start"]
         if (mean := self._mean_so_far("main", value, least=1)) is not None and held_out is not None:
             added["held_out/over_training"] = held_out / max(mean, 0.01)
         if self._is_new and value is not None and held_out is not None:
@@ -305,17 +290,7 @@ def _of_losses(step: Record, critic_warmup: int) -> dict[str, float]:
 def of_settings(settings: StageSettings) -> dict[str, float]:
     """Return the quantities that are known before the first step.
 
-    - `adapter/learning_rate`, `adapter/displacement`: rate × `lora_alpha` / r; × steps, the most Adam moves a weight
-    - `full/learning_rate`, `full/pretrained_rate`: rate of full training, with Adam; that of a pretrained policy
-    - `settings/sgd_rate`: learning rate of an optimizer that does not normalize gradients
-    - `settings/warmup`: steps of warm-up over all steps
-    - `settings/decay`: learning rate × weight decay, the share by which weights shrink in a step
-    - `settings/total_weight`: sum of the sizes of the weights of all rewards
-    - `settings/beta/<penalty>`, `settings/strength/<penalty>`: coefficient of a penalty; that over `LARGEST`
-    - `settings/evaluated_length`: `evaluation.max_new_tokens` over `trainer.max_completion_length`
-    - `settings/main_weight`: weight of the reward that is evaluated
-    - `settings/forbidden_tokens`: number of settings that forbid tokens in training
-    - others below `settings/` (temperature, learning_rate, …): as in the recipe, where it has them
+    They begin with `adapter/`, `full/` or `settings/`; the table `quantities` of rules.toml has their meanings.
     """
     rate, steps = settings["trainer.learning_rate"], settings.max_steps
     decay, warmup = settings["trainer.weight_decay"], settings["trainer.warmup_steps"]
@@ -328,6 +303,7 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     sampled = (settings.section.get("trainer") or {}).get("max_completion_length")  # a stage of SFT samples nothing
     values["evaluated_length"] = evaluated / sampled if _is_number(evaluated) and _is_number(sampled) else None
     values["total_weight"] = sum(map(abs, weights.values())) if weights else None
+    values["random_adapter"] = float(settings["model.lora.init_lora_weights"] is False)
     values["decay"] = rate * decay if _is_number(rate) and _is_number(decay) else None
     values["warmup"] = warmup / steps if _is_number(warmup) and steps else None
     quantities = {f"settings/{name}": float(value) for name, value in values.items() if _is_number(value)}

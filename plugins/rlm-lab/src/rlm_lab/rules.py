@@ -179,6 +179,8 @@ def _scaled(path: str, factor: float, value: Any) -> str:
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _TABLE_LAYERS = _TABLE.pop("layers")
+QUANTITIES: Mapping[str, str] = _TABLE.pop("quantities")
+"""Quantity of :mod:`rlm_lab.quantities` that the rules read → its meaning."""
 _LAYERS = {name: layer for layer, names in _TABLE_LAYERS.items() for name in names}
 RULES = tuple(Rule(name, layer=_LAYERS.get(name, ""), **entry) for name, entry in _TABLE.items())
 """Findings of one severity are listed in this order."""
@@ -247,17 +249,16 @@ def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | Non
 def causes(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that no other one explains, the most severe first.
 
-    Of two that explain each other, the earlier one is kept.
+    Of several that explain each other, also in a circle, the earliest is kept.
     """
     first = sorted(findings, key=lambda finding: finding.since)
-    kept = [
-        finding
-        for number, finding in enumerate(first)
-        if not any(
-            _explains(other, finding) and not (_explains(finding, other) and number < place)
-            for place, other in enumerate(first)
-        )
-    ]
+    places = range(len(first))
+    symptoms = [{m for m in places if _explains(finding, first[m])} for finding in first]
+    for cause in places:
+        for known in symptoms:
+            known |= symptoms[cause] if cause in known else set()
+    is_symptom = [any(n in symptoms[m] and (m not in symptoms[n] or m < n) for m in places if m != n) for n in places]
+    kept = [finding for finding, explained in zip(first, is_symptom, strict=True) if not explained]
     order = list(_BY_NAME)
     return sorted(kept, key=lambda finding: (-finding.severity, order.index(finding.name)))
 
