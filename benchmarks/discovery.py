@@ -1,7 +1,7 @@
-"""Sharpening or discovery: ``python benchmarks/discovery.py``; `small_experiment.py` has the gate.
+"""Experiment on sharpening and discovery: ``python benchmarks/discovery.py``; `small_experiment.py` has the gate.
 
 A program is one to four functions in a row. At each step the policy decides to go on or to end, then applies a
-function. The skill of a function is one row of the table at every depth; to go on is a row of its own at each depth.
+function. The skill of a function is one row of the table at every depth; to go on has its own row at each depth.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ MEASURES = {
 
 
 def experiment(scale: float = 1.0, steps: int = 40) -> Experiment:
-    """Compare GRPO with supervised training on the base's right samples, on programs of two or of three functions.
+    """Compare GRPO with supervised training on right samples of the base, on programs of two or of three functions.
 
     Args:
         scale: Factor of the rate.

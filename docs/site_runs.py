@@ -1,4 +1,4 @@
-"""What the diagnosis says of recorded runs and of settings, computed when the site is built."""
+"""Findings of the diagnosis on recorded runs and on settings, computed when the site is built."""
 
 from __future__ import annotations
 

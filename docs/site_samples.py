@@ -1,4 +1,4 @@
-"""What parts return, called when the site is built: first examples of environments, and scores of rewards."""
+"""Values that parts return, called when the site is built: first examples of environments, and scores of rewards."""
 
 from __future__ import annotations
 

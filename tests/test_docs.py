@@ -78,7 +78,7 @@ def test_documented_reward_scores_text_and_messages_alike(name: str, source: str
     scope: dict[str, Any] = {}
     exec(source, scope)
     part = Part("rlm_rewards", name, "page", scope[name])
-    texts, user = ["42", "no", "It is 42", ""], [{"role": "user", "content": "40+2=?"}]
+    texts, user = ["42", "no", "It is 42", "<answer>42</answer>"], [{"role": "user", "content": "40+2=?"}]
     data = {"completion_ids": [[1]] * 4, "answer": ["42"] * 4}
     plain = trl_reward(Reward(name, part.bind({})))(prompts=["40+2=?"] * 4, completions=texts, **data)
     assert len({*plain}) > 1, "a constant would be equal whatever it reads"

@@ -67,10 +67,11 @@ def truncated_importance(
     cap: PositiveFloat = 2.0,
     level: Level = "token",
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = min({level token → π_old/π_rollout; else → exp(Σₜ (log π_old − log π_rollout))}, cap): truncated (TIS).
+    """Truncated importance ratio of trainer to inference engine (TIS).
 
-    TIS of FlashRL (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025); its C
-    is `cap`, 2 in verl's recipe. `level` "sequence" takes the product over the completion's tokens instead, (B, 1).
+    c = min({level token → π_old/π_rollout; else → exp(Σₜ (log π_old − log π_rollout))}, cap). TIS of FlashRL (Yao et
+    al., "Your efficient RL framework secretly brings you off-policy RL training", 2025); its C is `cap`, 2 in verl's
+    recipe. `level` "sequence" takes the product over the completion's tokens instead, (B, 1).
 
     If both agree, c is 1. A token whose probability was not reported (NaN) has ratio 1.
 
