@@ -67,15 +67,19 @@ def paper(file: Path, body: dict[str, Any]) -> list[str]:
         changes += ["critic.warmup_steps=1"]
     if body.get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
-    if teacher := body.get("teacher"):
-        known = {key: value for key, value in teacher.items() if key in ("top", "support", "ema")}
-        of_prompt = {"prompt": "{prompt}{group_best}" if file.stem == "sdpo" else "{prompt}{answer}"}
-        model = teacher.get("model", "base")
-        model = model if model in ("live", "ema") else "base"
-        changes += [f"teacher={json.dumps({'model': model, **of_prompt, **known})}"]
+    if body.get("teacher"):
+        changes += [f"teacher={json.dumps(small_teacher(file, body))}"]
     if from_logprobs:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     return changes
+
+
+def small_teacher(file: Path, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the section `teacher:` of a paper's recipe with the policy's own weights and another prompt."""
+    known = {key: value for key, value in body["teacher"].items() if key in ("top", "support", "ema")}
+    model = body["teacher"].get("model", "base")
+    prompt = "{prompt}{group_best}" if file.stem == "sdpo" else "{prompt}{answer}"
+    return {"model": model if model in ("live", "ema") else "base", "prompt": prompt, **known}
 
 
 def cut_down(recipe: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """Diagnosis of runs with one fault each: the right cause comes first, on recorded metrics and in real runs.
 
-``python tests/test_sick_runs.py`` trains the runs of ``data/sick_runs.yaml`` and records their metrics.
+``RLM_TRUST=1 python tests/test_sick_runs.py`` trains the runs of ``data/sick_runs.yaml`` and records their metrics.
 """
 
 from __future__ import annotations
@@ -9,28 +9,59 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-import test_clinic
 import yaml
 from rlm_lab.quantities import StageSettings
 from rlm_lab.rules import RULES, diagnose
 from rlm_lab.why import why
-from test_clinic import start, train_start  # noqa: F401
 
 from rlm_plugins.durable.files import write_file
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.report.check_report import examine
+from rlm_plugins.run.recipe_argument import read
+from rlm_plugins.run.train import train
 
 DATA = Path(__file__).parent / "data"
 RUNS: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "sick_runs.yaml").read_text())
 RECORDED = DATA / "sick_runs.json"
 PARTS = """
-
 import random
 import time
 from functools import partial
+
+from rlm_plugins import hookimpl
+from rlm_plugins.builtin.environments import addition
+
+
+def constant(completions):
+    return [0.0 for _ in completions]
+
+
+def brief(completion_ids):
+    return [-len(ids) / 10 for ids in completion_ids]
+
+
+def solved(completions):
+    return [1.0 for _ in completions]
+
+
+def plain(completions, answer):
+    return [float(f">{right}<" in completion) for completion, right in zip(completions, answer)]
+
+
+def offset(completions, answer):
+    return [3 + score for score in plain(completions, answer)]
+
+
+def broken(completions):
+    raise ValueError("no answer found")
+
 
 def boxed(completions, answer):
     return [float("boxed{%s}" % right in text) for text, right in zip(completions, answer)]
@@ -163,10 +194,17 @@ def everywhere(change):
     return spec
 
 
-@hookimpl(specname="rlm_environments")
-def more_environments():
+def spaced():
+    spec = addition(digits=2, train_rows=256, test_rows=8)
+    spec.train = [{**row, "answer": f" {row['answer']}  "} for row in spec.train]
+    return spec
+
+
+@hookimpl
+def rlm_environments():
     changes = {"shifted": shifted, "reworded": reworded, "unasked": unasked, "solutions": solutions}
-    return {name: partial(everywhere, x) for name, x in changes.items()} | {"tenfold": tenfold, "shuffled": shuffled}
+    environments = {name: partial(everywhere, change) for name, change in changes.items()}
+    return environments | {"tenfold": tenfold, "shuffled": shuffled, "spaced": spaced}
 
 
 @hookimpl
@@ -174,27 +212,66 @@ def rlm_policy_losses():
     return {"minimized": minimized}
 
 
-@hookimpl(specname="rlm_rewards")
-def more_rewards():
-    rewards = (boxed, rounded, messages, inverted, noise, long, half, steps_written, neighbor, rare, judge, last)
-    rewards += (clock, fraction, minus, odd, front, cached, ordered, stops)
+@hookimpl
+def rlm_rewards():
+    rewards = (constant, brief, solved, broken, plain, offset, boxed, rounded, messages, inverted, noise, long, half)
+    rewards += (steps_written, neighbor, rare, judge, last, clock, fraction, minus, odd, front, cached, ordered, stops)
     return {reward.__name__: reward for reward in rewards} | {"drift": Drift}
 """
+ENVIRONMENT = {"name": "addition", "digits": 2, "test_rows": 8}
+FORMAT = {"name": "format", "weight": 0.2}
+TRAINER = {
+    "max_steps": 14,
+    "per_device_train_batch_size": 32,
+    "num_generations": 8,
+    "max_completion_length": 48,
+    "learning_rate": 5e-4,
+    "lr_scheduler_type": "constant",
+    "gradient_checkpointing": False,
+    "save_strategy": "no",
+}
 
 
-def recipe(policy: Path, run: dict[str, Any]) -> dict[str, Any]:
-    changes = dict(run.get("changes", {}))
-    if own := run.get("own"):
-        changes["rewards"] = [own, {"name": "accuracy", "weight": 0.0}]
-    evaluation = {"metric": "accuracy", "every": 4, "max_new_tokens": 48, **changes.pop("evaluation", {})}
-    trainer = {"max_steps": 14, **changes.pop("trainer", {})}
-    stage = {
-        "environment": {**test_clinic.ENVIRONMENT, "train_rows": 512, "test_rows": 32},
-        **changes,
-        "trainer": trainer,
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small model that adds two numbers, imperfectly."""
+    return train_start(tmp_path_factory.mktemp("start"))
+
+
+def train_start(folder: Path) -> Path:
+    recipe = {
+        "model": {"name": "scratch", "layers": 2, "hidden": 64, "heads": 2, "intermediate": 128},
+        "environment": {**ENVIRONMENT, "slip": 0.5},
+        "algorithm": "sft",
+        "trainer": {"max_steps": 200, "per_device_train_batch_size": 32, "learning_rate": 5e-3},
     }
-    body = test_clinic.stage(policy, {**stage, "evaluation": evaluation})
-    return {**body, "model": {"name": str(policy)}} if run.get("full") else body
+    return run(recipe, folder / "sft").parent / "sft" / "01-sft" / "model"
+
+
+def run(recipe: Mapping[str, Any], folder: Path) -> Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "faults.py").write_text(PARTS)
+    path = folder.parent / f"{folder.name}.yaml"
+    path.write_text(yaml.safe_dump({**recipe, "plugins": {"load": ["./faults.py"]}}))
+    train(*read(path, ()), folder)
+    return folder
+
+
+def recipe(policy: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe of an entry of `RUNS`."""
+    changes = dict(entry.get("changes", {}))
+    lora = {"r": 8, "target_modules": "all-linear", **changes.pop("lora", {})}
+    evaluation = {"metric": "accuracy", "every": 4, "max_new_tokens": 48, **changes.pop("evaluation", {})}
+    own = [entry["own"], {"name": "accuracy", "weight": 0.0}] if "own" in entry else ["accuracy", FORMAT]
+    return {
+        "model": {"name": str(policy), **({} if entry.get("full") else {"lora": lora})},
+        "environment": {**ENVIRONMENT, "train_rows": 512, "test_rows": 32},
+        "rewards": own,
+        "algorithm": {"name": "grpo", "penalties": []},
+        "evaluation": evaluation,
+        **changes,
+        "trainer": {**TRAINER, **changes.get("trainer", {})},
+    }
 
 
 def first(report: list[Any]) -> str:
@@ -218,10 +295,20 @@ def up_to_step(last: int, records: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", RUNS)
-def test_right_cause_comes_first_in_a_run(name: str, start: Path, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: F811
-    monkeypatch.setattr(test_clinic, "REWARDS", test_clinic.REWARDS + PARTS)
-    assert first(why(test_clinic.run(recipe(start, RUNS[name]), tmp_path / "run"))) == RUNS[name].get("first", "")
+@pytest.mark.parametrize("name", [name for name in RUNS if not RUNS[name].get("borderline")])
+def test_right_cause_comes_first_in_a_run(name: str, start: Path, tmp_path: Path) -> None:
+    assert first(why(run(recipe(start, RUNS[name]), tmp_path / "run"))) == RUNS[name].get("first", "")
+
+
+@pytest.mark.full
+def test_rate_of_the_critic_is_named(start: Path, tmp_path: Path) -> None:
+    """The run diverges before its metrics could be diagnosed."""
+    changes = {"algorithm": "ppo", "critic": {"learning_rate": 10.0}}
+    with pytest.raises(RlmError, match=r"(?s)diverged.*critic\.learning_rate"):
+        run(recipe(start, {"changes": changes}), tmp_path / "run")
+    document, registry = read(tmp_path / "run.yaml", ())
+    (checked,) = (examine(each, registry) for each in compose(document, registry))
+    assert any(line.startswith("critic_rate_too_large") for line in checked["warnings"])
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -229,18 +316,11 @@ def record(folder: Path) -> dict[str, Any]:
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     section = yaml.safe_load((folder / "recipe.yaml").read_text())
     section["model"].pop("path", None)
-    read = [re.escape(name).replace("<label>", ".+") for rule in RULES for name in rule.healthy]
-    read += [
-        "step",
-        "grad_norm",
-        "data/.+",
-        "held_out/(accuracy|format)",
-        "advantage/reward_correlation",
-        "rewards/.+/(mean|std|noise|unseen|sum_correlation)",
-        "entropy",
-    ]
-    read += ["reward", "reward_std", "completions/(distinct|mean_length)", "policy_loss/clipped_.+"]
-    pattern = re.compile("|".join(read))
+    patterns = [re.escape(name).replace("<label>", ".+") for rule in RULES for name in rule.healthy]
+    patterns += ["step", "grad_norm", "entropy", "reward", "reward_std", "data/.+", "held_out/(accuracy|format)"]
+    patterns += ["rewards/.+/(mean|std|noise|unseen|sum_correlation)", "advantage/reward_correlation"]
+    patterns += ["critic/.+", "advantage/std", "completions/(distinct|mean_length)", "policy_loss/clipped_.+"]
+    pattern = re.compile("|".join(patterns))
     keys = [key for key in dict.fromkeys(chain.from_iterable(records)) if pattern.fullmatch(key)]
     metrics = {key: [_short(record.get(key, "")) for record in records] for key in keys}
     kept = ("model", "rewards", "algorithm", "trainer", "evaluation", "critic")
@@ -257,14 +337,13 @@ def _short(value: Any) -> Any:
 
 def main() -> None:
     """Train the runs whose names are given (default: all), and record them."""
-    test_clinic.REWARDS += PARTS
     recorded = json.loads(RECORDED.read_text()) if sys.argv[1:] else {}
     with tempfile.TemporaryDirectory() as folder:
         initial = train_start(Path(folder))
-        for name in sys.argv[1:] or RUNS:
-            run = test_clinic.run(recipe(initial, RUNS[name]), Path(folder) / f"run-{len(recorded)}")
-            print(f"{name}: {first(why(run))}, expected {RUNS[name].get('first')}", file=sys.stderr)
-            recorded[name] = record(run)
+        for number, name in enumerate(sys.argv[1:] or RUNS):
+            trained = run(recipe(initial, RUNS[name]), Path(folder) / f"run-{number}")
+            print(f"{name}: {first(why(trained))}, expected {RUNS[name].get('first')}", file=sys.stderr)
+            recorded[name] = record(trained)
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in recorded.items()
     )
