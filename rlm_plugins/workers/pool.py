@@ -22,7 +22,6 @@ from typing import Any
 
 from rlm_plugins.errors import PartError
 
-_LOG = logging.getLogger(__name__)
 START_TIMEOUT = 120.0
 """Seconds in which a worker must have imported what it needs."""
 MINIMAL = ("PATH", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -190,10 +189,9 @@ class Pool:
             self._discard(worker)
             if line is None:
                 return "late"
-            if task.is_abandoned or self._is_closed:
+            if is_last or task.is_abandoned or self._is_closed:
                 break
-            if not is_last:
-                _LOG.warning("a %s ended; its request is sent once more", self.program.name)
+            logging.getLogger(__name__).warning("a %s ended; its request is sent once more", self.program.name)
         return "died"
 
     def _send(self, task: _Task) -> Worker:
