@@ -1,4 +1,6 @@
-"""Experiment on habits that a random reward amplifies: ``python benchmarks/model_prior.py``; `small_experiment.py` has the gate.
+"""Experiment on habits that a random reward amplifies: ``python benchmarks/model_prior.py``.
+
+`small_experiment.py` has the gate.
 
 A completion begins with a habit: column work, which is right in 90 % of cases, or a direct answer, right in 10 %. The
 starts differ in the share of the habits alone. The clip is what may turn noise into a direction, so it is ablated.

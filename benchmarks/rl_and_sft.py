@@ -1,7 +1,8 @@
 """Experiment on RL and supervised fine-tuning: ``python benchmarks/rl_and_sft.py``; `small_experiment.py` has the gate.
 
 A network of one hidden layer reads a rule and two digits. It writes the last digit of their sum in base 10 or base 9,
-or the larger of the two. It may write a digit in one of two forms, and both are paid. Training has 64 prompts in base 10.
+or the larger of the two. It may write a digit in one of two forms, and both are paid.
+Training has 64 prompts in base 10.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ os.environ["RLM_TRUST"] = "1"  # the lessons run files beside them
 
 import torch
 import trl.trainer.grpo_trainer  # noqa: F401  # imported once, before the processes of the runs fork
-from foundations.page import interval
 from rlm_lab.evaluate import evaluate
+from small_experiment import T95, interval
 
 from rlm_plugins import hookimpl, recipe
 from rlm_plugins.registry import Registry
@@ -144,8 +144,7 @@ def report(records: Sequence[Record]) -> None:
             pairs = [(runs[task, arm, seed], runs[task, "grpo", seed]) for seed in seeds]
             if pairs:
                 gains = [one["mean_at_k"] - other["mean_at_k"] for one, other in pairs]
-                low, high = interval(gains)
-                bounds = f" ({low:.3f} to {high:.3f})" if len(gains) > 1 else ""
+                bounds = f" ± {interval(gains)[1] - fmean(gains):.3f}" if len(gains) in T95 else ""
                 memory = max(one["peak"] / other["peak"] for one, other in pairs)
                 text = f"mean@{K} of `{arm}` less that of `grpo` {fmean(gains):+.3f}{bounds}, {len(gains)} seeds"
                 lines.append(f"- {task}: {text}; peak memory × {memory:.2f} at most.")
