@@ -186,11 +186,30 @@ def test_program_extraction(text: str, block: Block, unfenced: Unfenced, found: 
     assert program(text, block, unfenced) == found
 
 
-@pytest.mark.parametrize(
-    "defined", ["def add(a, b): return a + b", "class Solution:\n    def add(self, a, b): return a + b"]
-)
-@pytest.mark.parametrize("used", ["assert add(1, 2) == 3", "add(1, 2)  # or\nx = add == 3", "added = add(1, 2)"])
+USED = [
+    "assert add(1, 2) == 3",
+    "x = add == 3",
+    "add = add(1, 2)",
+    "class A:\n    def add(self): pass",
+    "f(\n add=add)",
+]
+SUM, METHOD = "def add(a, b): return a + b", "class Solution:\n    def add(self, a, b): return "
+
+
+@pytest.mark.parametrize("defined", [SUM, f"{METHOD}a + b", f"if True:\n    {SUM}"])
+@pytest.mark.parametrize("used", USED)
 def test_a_block_that_uses_the_function_is_no_program(defined: str, used: str) -> None:
-    text = f"{fenced('def add(a, b): return 0')}\nbetter:\n{fenced(defined)}\nfor example\n{fenced(used)}"
-    assert code_tests([text, fenced(used)], [ADD] * 2) == [1.0, 0.0]
-    assert code_tests([text, text], [ADD] * 2, block="first") == [0.0, 0.0]
+    last, wrong = f"{fenced(defined)}\nfor example\n{fenced(used)}", fenced("add = max")
+    assert code_tests([f"{wrong}\nbetter:\n{last}", fenced(used), last], [ADD] * 3) == [1.0, 0.0, 1.0]
+    assert code_tests([f"{wrong}\n{last}", f"{last}\n{wrong}"], [ADD] * 2, block="first") == [0.0, 1.0]
+    assert code_tests([f"{wrong}\n{last}", last], [ADD] * 2, block="only") == [0.0, 1.0]
+
+
+def test_a_program_has_what_it_uses_of_earlier_blocks() -> None:
+    parts = ["import operator", "def plus(a, b):\n    return operator.add(a, b)\n\nprint(undefined)", "add = plus"]
+    assert code_tests(["\n".join(map(fenced, parts)), fenced(parts[2])], [ADD] * 2) == [1.0, 0.0]
+    wrapped = f"{fenced(SUM)}\n{fenced(METHOD + 'add(a, b)')}"
+    untagged = f"```\n{SUM}\n```\n{fenced('add(1, 2)')}"
+    later = f"{fenced(SUM)}\nor\n{fenced('from operator import sub as add')}"
+    broken = f"{fenced(SUM)}\n{fenced('def add(a, b) return 0')}"
+    assert code_tests([wrapped, untagged, later, broken], [ADD] * 4) == [1.0, 1.0, 0.0, 0.0]

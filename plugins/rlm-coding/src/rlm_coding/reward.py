@@ -2,81 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from textwrap import dedent
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 from rlm_sandbox import Check, Input, Limits, Output, Program, Sandbox, SandboxError, Stdin, same, same_text, shared
 
 from rlm_coding.cases import BadTests, Tests, parse_tests
+from rlm_coding.program import Block, Unfenced, program
 from rlm_plugins.errors import PartError
-
-Block = Literal["last", "first", "only"]
-Unfenced = Literal["wrong", "whole"]
-
-_FENCE = re.compile(r"^[ \t]*(?:[-*+] +)?(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.M)
-_PYTHON = {"python", "py", "python3"}
-
-
-def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong", names: Sequence[str] = ()) -> str | None:
-    """Return the final program of a completion, after its thinking; None if there is none.
-
-    Where a block defines one of the tested `names`, blocks without them are examples of its use, and do not count.
-    An unclosed block was truncated: neither it nor any earlier block counts then.
-
-    >>> program("<think>```python\\n1\\n```</think>so\\n```python\\nx = 2\\n```\\nit is")
-    'x = 2\\n'
-    >>> program("```\\nx = 1\\n```\\n```python\\nx = 2"), program("x = 1"), program("x = 1", unfenced="whole")
-    (None, None, 'x = 1')
-    """
-    answer_part = after_thinking(text)
-    if answer_part is None:
-        return None
-    blocks, all_closed = _blocks(answer_part)
-    if not all_closed:
-        return None
-    if not blocks:
-        return answer_part if unfenced == "whole" and not _FENCE.search(answer_part) and answer_part.strip() else None
-    if block == "only" and len(blocks) > 1:
-        return None
-    tested = "|".join(map(re.escape, names))
-    defined = re.compile(rf"^[ \t]*(?:(?:async +)?def|class) +(?:{tested})\b|^(?:{tested}) *[:=]", re.M)
-    programs = [source for source in blocks if names and defined.search(source)] or blocks
-    return programs[0 if block == "first" else -1]
-
-
-def after_thinking(text: str) -> str | None:
-    """Return the text after the thinking; None if the thinking is not closed.
-
-    >>> after_thinking("<think>a</think>b"), after_thinking("b"), after_thinking("<think>a")
-    ('b', 'b', None)
-    """
-    _, closed, after = text.rpartition("</think>")
-    answer_part = after if closed else text
-    return None if "<think>" in answer_part else answer_part
-
-
-def _blocks(text: str) -> tuple[list[str], bool]:
-    """Return the closed Python blocks of `text`, and True if the last block is closed.
-
-    A fence closes with at least as many marks of its kind. A block without a language is Python if none is named so.
-    """
-    blocks: list[tuple[str, str]] = []
-    opened: re.Match[str] | None = None
-    for mark in _FENCE.finditer(text):
-        if opened is None:
-            opened = mark
-        elif not mark[2] and mark[1].startswith(opened[1]):  # a fence with a language inside a block is part of it
-            blocks.append((opened[2].lower(), dedent(text[opened.end() + 1 : mark.start()]).lstrip("\ufeff")))
-            opened = None
-    python = [source for language, source in blocks if language in _PYTHON]
-    return python or [source for language, source in blocks if not language], opened is None
 
 
 class Grade(NamedTuple):
