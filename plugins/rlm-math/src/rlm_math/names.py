@@ -165,7 +165,7 @@ def _is_known(name: str) -> bool:
 Kind = Literal["number", "letter", "words", "clock", "base", "long", "formula"]
 WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?\(?\s*([A-Z])\s*[).:]?")
-_CLOCK = re.compile(r"([01]?\d|2[0-4])(?::(\d\d))?(?::(\d\d))?\s*(?:([ap])\.?\s?m\.?)?", re.I)
+_CLOCK = re.compile(r"([01]?\d|2[0-4])(?::([0-5]\d))?(?::([0-5]\d))?\s*(?:([ap])\.?\s?m\.?)?", re.I)
 _IN_BASE = re.compile(
     r"[({\s]*([0-9A-Fa-f]+)[)}\s]*_\s*\{?\s*\(?\s*(\d+|two|three|four|five|six|seven|eight|nine)\s*\)?\s*\}?"
 )
