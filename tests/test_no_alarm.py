@@ -87,14 +87,8 @@ def cut_down(file: Path, model: Path) -> dict[str, Any]:
     if file.stem in FROM_LOGPROBS:
         stage["algorithm"] = {**body["algorithm"], "rollouts": [{"name": "canned", "logprob": -4.5}]}
         stage["rewards"] = [{"name": "coin", "as": "accuracy"}]
-        stage["model"] = {
-            "name": "scratch",
-            "layers": 1,
-            "hidden": 16,
-            "heads": 2,
-            "intermediate": 32,
-            "lora": {"r": 2},
-        }
+        small = {"layers": 1, "hidden": 16, "heads": 2, "intermediate": 32}
+        stage["model"] = {"name": "scratch", **small, "lora": {"r": 2}}
     plugins = [*map(str, found.load), str(PACKAGES), *([str(CANNED)] if file.stem in FROM_LOGPROBS else [])]
     return {**stage, "plugins": {"load": plugins}}
 

@@ -285,13 +285,10 @@ def test_right_cause_comes_first(name: str) -> None:
     steps = [{key: x for key, x in zip(recorded["metrics"], row, strict=True) if x != ""} for row in rows]
     settings = StageSettings(recorded["section"], recorded["max_steps"])
     records = [{"stage": "s", **step} for step in steps]
-    found, early = ([x.name for x in diagnose(part, "s", settings)] for part in (records, up_to_step(2, records)))
+    parts = records, [record for record in records if record["step"] <= 2]
+    found, early = ([x.name for x in diagnose(part, "s", settings)] for part in parts)
     assert found[:1] == list(filter(None, [RUNS[name].get("first")]))
     assert early[:1] in ([], found[:1]), "after two steps a run is not accused of anything else"
-
-
-def up_to_step(last: int, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [record for record in records if record["step"] <= last]
 
 
 @pytest.mark.full
