@@ -256,7 +256,8 @@ def test_check_names_the_device_and_counts_the_copy(tmp_path: Path) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Return the child processes of every thread."""
+    return [int(text) for file in Path(f"/proc/{pid}/task").glob("*/children") for text in file.read_text().split()]
 
 
 @pytest.mark.full
