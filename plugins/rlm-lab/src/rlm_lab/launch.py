@@ -114,7 +114,7 @@ def slurm(plan: Launch) -> dict[str, Any]:
 def skypilot(plan: Launch) -> dict[str, Any]:
     """Return a task: the working directory with the recipe is sent to every machine."""
     command = plan.accelerate('"$SKYPILOT_NODE_RANK"', '"$HEAD"')
-    task = _filled("task.yaml", plan, accelerators=json.dumps(f"{plan.gpu}:{plan.processes}"), command=command)
+    task = _filled("task.yaml.txt", plan, accelerators=json.dumps(f"{plan.gpu}:{plan.processes}"), command=command)
     return {"files": {CONFIG: plan.config(), "task.yaml": task}, "command": f"sky launch -c {plan.name} task.yaml"}
 
 
