@@ -63,9 +63,8 @@ def passes(program: str, row: Mapping[str, Any]) -> bool:
     """Return True if plain Python runs the program and the tests of its task."""
     source = "\n".join([program, *row["test_imports"], *row["test_list"]])
     try:
-        return (
-            subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=60, check=False).returncode == 0
-        )
+        run = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=60, check=False)
+        return run.returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
@@ -79,12 +78,11 @@ def main() -> None:
     arguments.add_argument("tests", type=Path)
     arguments.add_argument("--runs", type=int, default=10)
     options = arguments.parse_args()
-    is_folder, count = options.completions.is_dir(), Counter[str]()
-    tasks = (
-        human_eval(options.completions, options.tests, options.runs)
-        if is_folder
-        else mbpp(options.completions, options.tests)
-    )
+    count = Counter[str]()
+    if options.completions.is_dir():
+        tasks = human_eval(options.completions, options.tests, options.runs)
+    else:
+        tasks = mbpp(options.completions, options.tests)
     for task, answers, tests in tasks:
         # a busy machine must not decide: importing numpy for the tests of HumanEval+ takes seconds there
         texts = [text for text, _ in answers]

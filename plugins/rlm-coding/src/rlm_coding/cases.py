@@ -140,9 +140,9 @@ class Tests:
     def names(self) -> tuple[str, ...]:
         """Names that the program must define: of functions, or of their classes."""
         case = self.inputs[0]
-        return (
-            case.names if isinstance(case, Check) else (case.name.partition(".")[0],) if isinstance(case, Call) else ()
-        )
+        if isinstance(case, Check):
+            return case.names
+        return (case.name.partition(".")[0],) if isinstance(case, Call) else ()
 
     @property
     def longest(self) -> int:
