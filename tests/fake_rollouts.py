@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.models import scratch
 from rlm_plugins.specs import Environment, EnvironmentSpec
 
 
@@ -71,6 +72,18 @@ def talk() -> EnvironmentSpec:
     """Return prompts and the environment of short conversations."""
     rows = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "start": n, "answer": str(n + 1)} for n in range(256)]
     return EnvironmentSpec(train=rows, environment=Talk)
+
+
+def decided() -> Any:
+    """Return a `scratch` model whose weights are 20 times as large, so that its distributions depend on the prompt."""
+    spec = scratch(layers=1, hidden=16, heads=2, intermediate=32)
+    spec.config.initializer_range *= 20
+    return spec
+
+
+@hookimpl
+def rlm_models() -> dict[str, object]:
+    return {"decided": decided}
 
 
 @hookimpl

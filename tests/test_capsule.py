@@ -31,7 +31,7 @@ from rlm_plugins.trainer.passes import OldLogProbs
 __all__ = ["pool"]
 CANNED = Path(__file__).parent / "fake_rollouts.py"
 EQUATIONS = [file for file in OF_DATA if recipe.load(file).bodies[0].get("rewards")]
-WITH_A_MODEL = ("prime", "vine_ppo")
+WITH_A_MODEL = ("prime", "vine_ppo", "gkd", "opsd")
 """Rows with a part that holds a model of its own, or requires the tokenizer."""
 RECIPE = """
 plugins: {load: [CANNED]}
@@ -138,7 +138,7 @@ def test_replay_of_a_paper_is_equal_to_the_run(file: Path, tmp_path: Path, monke
     found = capsules_of(tmp_path / "run")
     assert [read_capsule(path).step for path in found] == [1, 2]
     if file.stem in WITH_A_MODEL:
-        with pytest.raises(RlmError, match=r"holds a model|requires `tokenizer`"):
+        with pytest.raises(RlmError, match=r"requires (a model|`tokenizer`)"):
             replays(found[0], [])
         return
     for path, record in zip(found, logged, strict=True):

@@ -24,7 +24,7 @@ from rlm_plugins.equation.step import (
 from rlm_plugins.errors import RlmError
 from rlm_view.capsule import Capsule
 
-LEAVES = ("logp", "entropy", "values")
+LEAVES = ("logp", "entropy", "values", "top_logp")
 _OF_SCORING = ("advantages", "mask", "rewards", "returns", "expected_logp")
 """Fields of the loss phase that the scoring phase computes."""
 

@@ -179,10 +179,10 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
     _refuse_other_losses(capsule, recipe, registry)
     slots, plain = resolve_algorithm(recipe, registry)
     equation = Equation.from_slots(slots)
-    stateful = [part for part in equation.parts() if part.setup_targets]
-    if stateful:
-        problem = "holds a model, which a capsule does not contain"
-        raise RlmError(problem, where=location(stateful[0]), hint="`rlm view` shows what is stored of the step")
+    of_a_model = [part for part in equation.parts() if part.setup_targets or "divergence_of" in part.part.data]
+    if of_a_model:
+        problem = "requires a model, which a capsule does not contain"
+        raise RlmError(problem, where=location(of_a_model[0]), hint="`rlm view` shows what is stored of the step")
     weights = _reward_weights(recipe)
     is_recorded = origin is None
     if origin is not None:
