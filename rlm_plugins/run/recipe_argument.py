@@ -24,6 +24,7 @@ from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import Limits, canonical, limit
 from rlm_plugins.report.text_layout import columns, printable, titled
+from rlm_plugins.run.folder import MANIFEST
 from rlm_plugins.run.manifest import check_code, check_links
 from rlm_plugins.workers.distributed import num_launched
 
@@ -121,14 +122,15 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
 
     The source is a YAML file, or a folder with a ``recipe.yaml``.
     """
-    is_run = source.is_dir()
-    if is_run:
+    is_folder = source.is_dir()
+    if is_folder:
         check_links(source)
         source = source / "recipe.yaml"
     recipe = recipes.load(source, overrides or ())
-    if is_run:
+    if is_folder:
         check_code(source.parent, recipe, allow_changed)
-    require_trust(recipe, is_run=is_run)
+    is_run = source.name == "recipe.yaml" and (source.parent / MANIFEST).is_file()
+    require_trust(recipe, is_run=is_folder or is_run)
     return recipe, Registry(recipe.load, recipe.block)
 
 
