@@ -28,7 +28,7 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _DELIMITERS = re.compile(r"\$+|\\[()\[\]]")
 _EMPHASIS = re.compile(r"([*_]{1,3})$")
 _TOUCHES_BEFORE = re.compile(
-    r"(?:[-−+/*^_¬√≠]|!=|(?<![A-Za-z\\'’])[A-Za-z]|\d)\{?$|(?:\\text\{\s*not\s*\}|\bnot|n['’]t)\s*$"
+    r"(?:[-−+/*^_¬√≠]|!=|(?<![A-Za-z\\'’])[A-Za-z]|\d\.?)\{?$|(?:\\text\{\s*not\s*\}|\bnot|n['’]t)\s*$"
     r"|\\(?:cdot|times|div|pm|mp|neq?|neg|lnot|not\s*(?:=|\\[a-z]+)?|sqrt(?:\[[^][]*\])?|frac(?:\{[^{}]*\})?|log|ln|sin"
     r"|cos|tan|[bx]?cancel|sout|st|overline|phantom|hat|tilde|lfloor)\s*\{?\s*$",
     re.I,
@@ -38,7 +38,7 @@ _TOUCHES_AFTER = re.compile(
     r"|l?or|vee|land|wedge|cup)(?![a-z])|[a-z](?![A-Za-z])",
     re.I,
 )
-_WORDS_AFTER = re.compile(r"\s*[($]*\s*(?:or|million|billion|thousand|hundred|dozen)\b", re.I)
+_WORDS_AFTER = re.compile(r"\s*[($]*\s*(?:\\text\s*\{\s*)?(?:or|million|billion|thousand|hundred|dozen)\b", re.I)
 
 
 class BoxedAnswer(NamedTuple):

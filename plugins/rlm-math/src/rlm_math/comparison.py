@@ -74,6 +74,8 @@ _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-
 _SCIENTIFIC = re.compile(r"-?[\d,]*\.(\d+)\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{?\s*(-?\d{1,2})\s*\}?")
 _MANY = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
+_OR = re.compile(r"\\text\s*\{\s*or\s*\}|(?<=\s)or(?=\s)")
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -275,7 +277,9 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
         is_function = is_other and "(" in name and "(" in gold.name
         is_wrong = is_chain or is_function or rejection_reason(text, gold.text)
         return False if is_wrong else _query(gold.text, text, rules)
-    return _compare_chain(gold, split_equation(value), rules)
+    sides = split_equation(value)
+    forms = sides if gold.exact is None else [form for side in sides for form in _OR.split(side)]  # \frac52 or 2.5
+    return _compare_chain(gold, forms, rules)
 
 
 def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Query:
@@ -297,7 +301,8 @@ def _compare_value(gold: Reference, text: str, rules: Rules, *, is_last: bool = 
         return False
     for one, (other, other_unit) in ((unit, (gold.value, gold.unit)), (gold.unit, (value, unit))):
         if one == _DEGREE and other_unit in _RADIANS and _CIRCULAR.search(other):
-            pair = (gold.value, rf"({value})^\circ") if one == unit else (rf"({gold.value})^\circ", value)
+            degrees = re.sub("[^;]+", r"(\g<0>)^\\circ", value if one == unit else gold.value)
+            pair = (gold.value, degrees) if one == unit else (degrees, value)
             return rules.units == "compare" and _query(*pair, rules)
     exact, factor = parse_number(value), Fraction(1)
     if None in (exact, gold.exact) and _COMMA.fullmatch(f"{value} {gold.value}"):

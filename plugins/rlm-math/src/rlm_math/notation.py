@@ -72,7 +72,8 @@ _PATTERNS = [
     (r"\\big(cup|cap)(?![A-Za-z])", r"\\\1"),
     (r"(?<!\\)\\(?=-?\d)", r"\\\\"),
     (r"\{,\}", ","),
-    (r"\\text\s*\{\s*only\s*\}\s*$|^\s*\\text\s*\{\s*only\s*\}|\\text\s*\{\s*\}", " "),
+    (r"\\text\s*\{\s*only\s*\}\s*$|^\s*\\text\s*\{\s*only\s*\}", " "),
+    (r"\\text\s*\{((?:[^{}A-Za-z\\]|\\[$%])*)\}", r" \1 "),
     (r"\\\{\s*\\begin\s*\{(?:array|aligned|matrix)\}\s*(?:\{[lcr ]+\})?(.*?)\\end\s*\{\w+\}\s*\.?(?=[\s}]*$)",
      r"\\begin{cases}\1\\end{cases}"),
     (r"\^\s*\{\s*\\(?:mathsf|mathrm|text)\s*\{?\s*T\s*\}?\s*\}", "^T"),
@@ -100,7 +101,7 @@ _OUTER = [
     re.compile(r"\\\((.*)\\\)|\\\[(.*)\\\]", re.S),
     re.compile(r"\{((?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{[^{}]*\})*\})+)\}", re.S),
     re.compile(r"\\math(?:rm|it)\s*\{((?![A-Za-z\s]*\})(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}", re.S),
-    re.compile(r"\\text\s*\{([^{}A-Za-z]*|[^{}]*=[^{}]*)\}"),
+    re.compile(r"\\text\s*\{([^{}]*=[^{}]*)\}"),
 ]
 """What is put around a whole formula: delimiters, braces, a font."""
 _PLAIN_WORDS = re.compile(r"^(?![^$]*\\).*?(?<!\S)(?!(?:and|or)\b)[A-Za-z]{2,}", re.S)

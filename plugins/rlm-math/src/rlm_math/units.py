@@ -156,9 +156,9 @@ _WORD = re.compile(rf"\s*(\\[A-Za-z]+|[A-Za-z][A-Za-z-]*|¢){_POWER}")
 _JOIN = re.compile(r"\s*(?:(/|per\b)|\\cdot|[·*.-]|(?=[\sA-Za-z\\]))\s*")
 _PLURAL = re.compile(r"[A-Za-z-]{2,}(?<![suSU])(?<!i)s|people|ways?")
 _NO_UNIT = re.compile(
-    r"(?:or|and|not|no|but|never|wrong|twice|double|negative|opposite|reciprocal|cubes?|roots?|unless|pm|if|is|to|minus|plus|times|than|less|more|about|around|perhaps|maybe|always|sometimes|percent"
-    r"|.*[a-z]ly|.*illions?|hundreds?|thousands?|dozens?|scores?|hal(?:f|ves?)|thirds?|quarters?|.*(?:th|teen|ty)s?"
-    r"|ones?|twos?|threes?|fours?|fives?|six(?:es?)?|sevens?|eights?|nines?|tens?|zero(?:e?s)?|basis|mods?|squares?"
+    r"(?:or|and|not|no|but|never|wrong|twice|double|negative|opposite|reciprocal|cube|root|unless|pm|if|is|to|minus|plus|times|than|less|more|about|around|perhaps|maybe|always|sometimes|percent"
+    r"|.*[a-z]ly|.*illions?|hundreds?|thousands?|dozens?|scores?|hal(?:f|ves?)|thirds?|quarters?|.*(?:(?:four|fif|six|seven|eigh|nin|ten|leven|elf|teen|tie|dred|sand|ion)th|teen|ty)s?"
+    r"|ones?|twos?|threes?|fours?|fives?|six(?:es?)?|sevens?|eights?|nines?|tens?|zero(?:e?s)?|basis|mods?|square"
     r"|factorials?|logs?|sins?|.*folds?|others?|lakhs?|crores?)",
     re.I,
 )
@@ -203,7 +203,7 @@ def split(text: str, expected: Unit | None = None, *, is_reference: bool = False
     ]
     if len(parts) > 1:
         each = [split(part, expected) for part in parts]
-        is_list = each[0][1] not in (None, "degree") and len({unit for _, unit in each}) == 1
+        is_list = each[0][1] is not None and len({unit for _, unit in each}) == 1
         is_list = is_list and all(parse_number(value) is not None for value, _ in each)
         return ("; ".join(value for value, _ in each), each[0][1]) if is_list else (text, None)
     return _split_words(text, expected, is_reference)
