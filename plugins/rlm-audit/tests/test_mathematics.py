@@ -25,9 +25,9 @@ def require_no_mistakes(report: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("math")
 def test_math_accuracy_makes_no_mistake() -> None:
-    """One case of each class."""
-    report = audit("math_accuracy", number=len(FAMILY.generators), seed=19)
-    assert report["cases"] > 0.97 * len(FAMILY.generators)
+    """One case of a quarter of the classes."""
+    report = audit("math_accuracy", number=len(FAMILY.generators) // 4, seed=19)
+    assert report["cases"] > 0.97 * (len(FAMILY.generators) // 4)
     require_no_mistakes(report)
 
 
