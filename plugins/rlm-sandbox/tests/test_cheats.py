@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-import yaml
 from rlm_sandbox import Call, Check, Limits, Local, Program
 from rlm_sandbox.cheats import CHEATS, CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
 
-STYLES = yaml.safe_load(Path(__file__).with_name("comparison_styles.yaml").read_text(encoding="utf-8"))
+STYLES = json.loads(Path(__file__).with_name("comparison_styles.json").read_text(encoding="utf-8"))
+"""Name → test that `add` passes, as `f`; written as tests of data sets compare."""
 STYLE_SETUP = "import collections, functools, itertools, math, operator, pytest, unittest\n"
 STYLE_CHECKS = [Check(source, STYLE_SETUP, ("f",)) for source in STYLES.values()]
 PATIENT = Limits(seconds=30.0)
