@@ -94,9 +94,9 @@ def time_limit(seconds: float) -> Iterator[None]:
     watch = threading.Thread(target=call.watch, args=(seconds,), daemon=True, name="time limit")
     _calls.append(call)
     with _signal_handlers(), _exit_if_blocked(seconds + GRACE):
-        watch.start()
         try:
             try:
+                watch.start()  # on a busy machine the limit may be over before the block begins
                 yield
             finally:
                 call.is_done.set()  # from here on it is not interrupted
