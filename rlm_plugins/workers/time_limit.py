@@ -147,8 +147,10 @@ def _interrupt(thread: int) -> None:
 
 def _stack_of(thread: int | None) -> str:
     """Return the last calls of a thread as text; empty if it has ended."""
-    frame = sys._current_frames().get(thread or 0)
-    return "".join(traceback.format_stack(frame)[-3:]).rstrip() if frame is not None else ""
+    with contextlib.suppress(Exception):  # the thread runs on meanwhile; its interruption must not depend on this
+        frame = sys._current_frames().get(thread or 0)
+        return "".join(traceback.format_stack(frame)[-3:]).rstrip() if frame is not None else ""
+    return ""
 
 
 _limits: list[float] = []
