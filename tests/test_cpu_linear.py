@@ -147,6 +147,40 @@ def check_gradients(exact: Any, usual: Any, fused: Any) -> None:
         assert (by_us - should).norm() <= 5e-6 * should.norm()
 
 
+HALF = {"autocast": (), "both": ("base",), "weights": ("base",), "all": ("base", "lora_")}
+"""Products in bfloat16: by autocast, by the weights of the base, by both, by the weights of adapters too."""
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "GPT2"])
+@pytest.mark.parametrize("mode", HALF)
+def test_bfloat16_is_no_further_from_the_truth_than_peft(mode: str, family: str) -> None:
+    """The truth is computed in float64 with the same weights; rounding differs per input, so six are averaged."""
+    exact, *others = pair(family, r=4)[0], *mlp_pair(family, r=4)
+    for model in (exact, *others):
+        for name, x in model.named_parameters():
+            x.data = x.data.bfloat16().to(torch.bfloat16 if is_half(name, mode) and model is not exact else x.dtype)
+    errors = torch.zeros(2, 2)
+    for seed in range(6):
+        ids, results = torch.randint(3, 41, (3, 12), generator=torch.Generator().manual_seed(seed)), []
+        for model in (exact.double(), *others):
+            with torch.autocast("cpu", torch.bfloat16, enabled=mode in ("autocast", "both") and model is not exact):
+                logits = model(ids).logits
+            gradient = fixtures_models.gradient(model, (logits * drawn(*logits.shape).to(logits.dtype)).sum())
+            results.append((logits.detach().double(), gradient.double()))
+        truth, *found = results
+        errors += torch.tensor(
+            [[(x - y).square().mean() / y.square().mean() for x, y in zip(a, truth, strict=True)] for a in found]
+        )
+    by_modules, by_us = errors.sqrt()
+    assert (by_us <= 1.5 * by_modules).all()
+    assert (by_modules > 1e-3).all()
+
+
+def is_half(name: str, mode: str) -> bool:
+    """Return True if a weight is in bfloat16."""
+    return ("lora_" if "lora_" in name else "base") in HALF[mode]
+
+
 def test_a_fused_layer_keeps_no_more_for_the_backward_pass() -> None:
     usual, fused = (kept_bytes(model, prompts(12, 12)["input_ids"]) for model in pair("Qwen3"))
     assert usual == fused > 0
@@ -183,7 +217,7 @@ OTHERS: dict[str, Any] = {
     "merged": lambda: merged_in(pair("Llama")[1]),
     "a trained base": lambda: pair("Llama")[1].requires_grad_(True),
     "trained biases": lambda: pair("Qwen2", bias="all", target_modules=["q_proj", "v_proj"])[1],
-    "half": lambda: pair("Llama")[1].to(torch.bfloat16),
+    "half": lambda: pair("Llama")[1].to(torch.float16),
     "two at once": lambda: two(pair("Llama")[0]),
     "a watched lora_A": lambda: watched(pair("Llama")[1], "lora_A"),
     "a watched lora_B": lambda: watched(pair("Llama")[1], "lora_B"),
@@ -195,7 +229,7 @@ WITHOUT_FUSED_MLP: dict[str, Any] = {
     "dropout": lambda: mlp_pair("Llama", lora_dropout=0.5)[1].train(),
     "attention alone": lambda: mlp_pair("Llama", target_modules=["q_proj"])[1],
     "a watched layer": lambda: watched_gate(mlp_pair("Llama")[1]),
-    "half": lambda: mlp_pair("Llama")[1].to(torch.bfloat16),
+    "half": lambda: mlp_pair("Llama")[1].to(torch.float16),
     "no gated MLP": lambda: mlp_pair("GPT2")[1],
     "off": lambda: switched_off(mlp_pair("Llama")[1]),
 }

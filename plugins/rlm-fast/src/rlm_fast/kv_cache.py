@@ -157,8 +157,9 @@ class KVState:
         self.position, self._mask = position, None
         if attention_mask is not None and not attention_mask.all():
             # The lowest finite number, since −∞ would be NaN for an empty prompt, which is padding only.
-            lowest = torch.finfo(torch.float32).min
-            zeros = torch.zeros(attention_mask.shape, device=attention_mask.device)
+            dtype = cache.layers[0].keys.dtype
+            lowest = torch.finfo(dtype).min
+            zeros = torch.zeros(attention_mask.shape, device=attention_mask.device, dtype=dtype)
             self._mask = zeros.masked_fill_(attention_mask == 0, lowest)[:, None, None]
         self._cache = cache
         self._common, self._prompts = None, None
