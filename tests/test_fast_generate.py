@@ -18,6 +18,7 @@ from rlm_fast.linear_layers import merged
 from rlm_fast.loop import why_unsupported_model
 from rlm_fast.packed_forward import USES_RNG
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
+from torch.overrides import TorchFunctionMode
 from transformers import GenerationConfig
 
 from rlm_plugins.rollout.generator_call import Generation
@@ -119,6 +120,44 @@ def test_an_empty_prompt_beside_others() -> None:
     inputs = prompts(3, 2)
     inputs["input_ids"][1], inputs["attention_mask"][1] = 0, 0
     same(fixtures_models.model("Llama").eval(), inputs, config())
+
+
+class Waits(TorchFunctionMode):
+    """Counts the calls that would wait for a GPU: numbers that Python reads, and sizes that depend on numbers."""
+
+    count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        reads = "item tolist cpu numpy nonzero unique bincount masked_select __bool__ __int__ __float__ __index__"
+        masks = [x for x in args[1:] if isinstance(x, torch.Tensor) and x.dtype == torch.bool]
+        self.count += func.__name__ in reads.split() or (
+            func.__name__ in ("__getitem__", "__setitem__") and bool(masks)
+        )
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("changes", [{}, {"do_sample": False}, {"eos_token_id": None}, SETTINGS["always ends"]])
+def test_reading_the_ends_once_per_block_gives_the_same(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: samples, random state, log-probs, reports; at most one wait for eight tokens after the prefill."""
+    monkeypatch.setattr(kv_cache, "sharing_pays", lambda *_: False)
+    model, outputs, waits = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), [], []
+    for block, tokens in ((1, 16), (loop.GPU_CHECKS, 16), (loop.GPU_CHECKS, 40)):
+        monkeypatch.setitem(loop.CHECK_EVERY, "cpu", block)
+        told: list[Any] = []
+        options = {"return_logprobs": True, "on_finished": lambda *x, told=told: told.extend(zip(*x, strict=True))}
+        how = config(**{"max_new_tokens": tokens, **changes})
+        usual, found = generate_with_both(model, prompts(6, 3, times=4), how, **options)
+        assert torch.equal(found.ids, usual)
+        outputs.append((found.logp, found.entropy, sorted(told)))
+        with Waits() as counted:
+            fast.fast_generate(model.generate, model, prompts(6, 3, times=4), how)
+        waits.append(counted.count)
+    torch.testing.assert_close(*outputs[:2], atol=1e-5, rtol=0)
+    if changes == {"eos_token_id": None}:
+        assert waits[2] - waits[1] == 24 / loop.GPU_CHECKS
+        assert waits[0] - waits[1] == 16 - 16 / loop.GPU_CHECKS
 
 
 # ------------------------------------------------------------------ less work
