@@ -196,7 +196,7 @@ def is_alone(layer: Any) -> bool:
 
 
 def is_mergeable(layer: Any) -> bool:
-    """Return True if the adapter of a LoRA layer can be merged into a copy of its base, in the dtype of the base."""
+    """Return True if the adapter of a LoRA layer can be merged into a copy of its base, in that dtype."""
     return is_sum(layer) and product_dtype(layer.base_layer.weight) == layer.base_layer.weight.dtype
 
 

@@ -241,27 +241,22 @@ class ActiveSequences:
         return torch.cat(self._columns, 1)
 
 
-CHECK_EVERY = {"cpu": 1}
-"""Type of a device → tokens between two reads of what has ended. A read waits for a GPU: there it is `GPU_CHECKS`."""
-GPU_CHECKS = 8
+CHECK_EVERY, GPU_CHECKS = {"cpu": 1}, 8
+"""Type of a device → tokens between two reads of what has ended; the number for others, where a read waits."""
 
 
 class Progress:
     """Ends of the active sequences, read from the device once per block of tokens.
 
-    Sequences that have ended within a block are padded until its last token. Then they are evicted. Tokens after the
-    end of all sequences, and their random numbers, are undone.
-
-    Attributes:
-        ended: (L,) True for active sequences that have ended within the block.
+    Sequences that have ended within a block, `ended` (L,), are padded until its last token and then evicted. Tokens
+    after the end of all sequences, and their random numbers, are undone.
     """
 
     def __init__(self, active: ActiveSequences, config: Any, on_finished: OnFinished | None) -> None:
         self._active, self._max_length, self._on_finished = active, config.max_length, on_finished
         self._start, device = active.ids.shape[1], active.ids.device
         self._block = CHECK_EVERY.get(device.type, GPU_CHECKS)
-        cuda = torch.cuda if device.type == "cuda" else torch
-        self._rng_state, self._set_rng_state = cuda.get_rng_state, cuda.set_rng_state
+        self._random: Any = torch.cuda if device.type == "cuda" else torch
         self._draws = config.do_sample and self._block > 1
         self._begin()
 
@@ -276,15 +271,11 @@ class Progress:
         return token.clamp(min=0).masked_fill(self.ended, self._active.pad)
 
     def is_over(self, done: torch.Tensor) -> bool:
-        """Return True if all sequences have ended; after a block, evict those that have.
-
-        Args:
-            done: (L,) True for sequences that have ended with this token, or earlier in the block.
-        """
+        """Return True if all sequences have ended, with this token (L,) or before; after a block, evict those."""
         self.ended = self.ended | done
         self._ends.append(self.ended)
         if self._draws:
-            self._states.append(self._rng_state())
+            self._states.append(self._random.get_rng_state())
         if len(self._ends) < self._block and self._active.ids.shape[1] < self._max_length:
             return False
         *ends, invalid = torch.stack([*self._ends, self._invalid]).tolist()  # the only read of a block
@@ -296,7 +287,7 @@ class Progress:
         if all(tokens):
             self._active.drop(min(tokens) - 1)
             if self._draws:
-                self._set_rng_state(self._states[-min(tokens)])
+                self._random.set_rng_state(self._states[-min(tokens)])
             return True
         if any(tokens):  # only now: the callback needs the ids of finished sequences
             self._active.evict([count > 0 for count in tokens])
@@ -369,6 +360,4 @@ def decode(
                     break
                 logits = active.next_logits()
     ids = active.all_ids
-    if recorded is None:
-        return ids
-    return generation_from_steps(ids, recorded[: ids.shape[1] - input_ids.shape[1]])
+    return ids if recorded is None else generation_from_steps(ids, recorded[: ids.shape[1] - input_ids.shape[1]])
