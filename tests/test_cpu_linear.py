@@ -165,10 +165,8 @@ def test_bfloat16_is_no_further_from_the_truth_than_peft(mode: str, family: str)
             gradient = fixtures_models.gradient(model, (logits * drawn(*logits.shape).to(logits.dtype)).sum())
             results.append((logits.detach().double(), gradient.double()))
         truth, *found = results
-        errors += torch.tensor(
-            [[(x - y).square().mean() / y.square().mean() for x, y in zip(a, truth, strict=True)] for a in found]
-        )
-    by_modules, by_us = errors.sqrt()
+        errors += torch.tensor([[(x - y).norm() / y.norm() for x, y in zip(a, truth, strict=True)] for a in found])
+    by_modules, by_us = errors / 6
     assert (by_us <= 1.5 * by_modules).all()
     assert (by_modules > 1e-3).all()
 
@@ -199,7 +197,6 @@ WITHOUT_FUSED_MLP: dict[str, Any] = {
     "dropout": lambda: mlp_pair("Llama", lora_dropout=0.5)[1].train(),
     "attention alone": lambda: mlp_pair("Llama", target_modules=["q_proj"])[1],
     "a watched layer": lambda: watched_gate(mlp_pair("Llama")[1]),
-    "half": lambda: mlp_pair("Llama")[1].to(torch.float16),
     "no gated MLP": lambda: mlp_pair("GPT2")[1],
     "off": lambda: switched_off(mlp_pair("Llama")[1]),
 }

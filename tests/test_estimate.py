@@ -147,9 +147,7 @@ def test_activations_of_a_packed_layer(
 
 @pytest.mark.parametrize(("trees", "half"), [(0, False), (2, False), (0, True)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_activations_of_a_fused_mlp(
-    trees: int, half: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_activations_of_a_fused_mlp(trees: int, half: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_layers, "MIN_PRODUCTS", 0)
     configs = [config(dtype=dtype, num_hidden_layers=n) for n in (2, 3)]
     shallow, deep = (

@@ -86,7 +86,6 @@ def test_bfloat16_memory_is_at_most_that_of_trl() -> None:
 
 
 def test_gpu_command_checks_decoding_on_a_cpu_too() -> None:
-    """It exits if log-probs in bfloat16 are further from float32 than 1.5 times those of transformers."""
     assert len([*gpu.decoding()]) == 2
     assert torch.cuda.is_available() or gpu.main([]) == 2
 

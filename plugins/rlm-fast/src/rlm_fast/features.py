@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from rlm_fast import linear_layers
 from rlm_fast.model_limits import has_dropout
 from rlm_fast.packed_forward import max_packed_length, why_unsupported
@@ -268,7 +266,7 @@ class StageFeatures(Features):
                 return Feature(name, "dropout is on, and two passes have different masks")
             return Feature(name, detail="from the first pass over a generation")
         if self._records_logprobs() and not self.stage.rollouts:
-            if self.args.bf16 or self.args.fp16 or next(self.model.parameters()).dtype != torch.float32:
+            if self.args.bf16 or self.args.fp16 or next(self.model.parameters()).element_size() < 4:
                 return Feature(name, "half precision rounds differently in decoding: the first ratio would not be 1")
             return Feature(name, detail="recorded during decoding, if positions are relative; else recomputed")
         return Feature(name, "a part needs them for scoring" if scored else "a generation is several optimizer steps")

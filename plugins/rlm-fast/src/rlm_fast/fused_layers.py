@@ -236,8 +236,8 @@ def is_fusible(layer: Any) -> bool:
 LAYERS = ("gate_proj", "up_proj", "down_proj")
 ACTIVATIONS = ("SiLU", "SiLUActivation")
 """Classes of PyTorch and transformers that compute silu."""
-TOLERANCE, TOLERANCE_HALF = 1e-4, 2**-5
-"""Largest difference of an output from that of the module, as a share of the largest output; in bfloat16."""
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
+"""Largest difference of an output from that of the module, as a share of the largest output."""
 _CLASSES: dict[type, type] = {}
 """Class of a gated MLP → its fused subclass."""
 
@@ -299,8 +299,7 @@ def _matches_fused(module: Any) -> bool:
         return False
     x = torch.linspace(-1, 1, 2 * module.gate_proj.in_features, device=weight.device).cos().view(2, -1).to(weight.dtype)
     expected, actual = module(x), _call([getattr(module, name) for name in LAYERS], x)
-    tolerance = TOLERANCE if expected.dtype == torch.float32 else TOLERANCE_HALF
-    return bool((actual - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((actual - expected).abs().max() <= TOLERANCE[weight.dtype] * expected.abs().max())
 
 
 class _Gated(torch.autograd.Function):

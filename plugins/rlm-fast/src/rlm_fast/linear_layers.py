@@ -258,7 +258,7 @@ def is_cast(model: Any) -> bool:
     """Return True if autocast, by accelerate or by a context, casts the weights of a model at each call."""
     weight = next(model.parameters())
     is_autocast = "_original_forward" in vars(model) or product_dtype(weight) != weight.dtype
-    return is_autocast and weight.dtype != torch.bfloat16
+    return weight.dtype != torch.bfloat16 and is_autocast
 
 
 MERGE_TOKENS = 32

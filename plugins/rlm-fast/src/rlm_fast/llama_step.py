@@ -255,8 +255,8 @@ class StepLayer:
 logger = logging.getLogger(__name__)
 _AGREES: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()
 """Result per model, with and without copied weights."""
-TOLERANCE, TOLERANCE_HALF = 1e-4, 2**-5
-"""Largest difference of a logit, as a share of the largest logit; in bfloat16."""
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
+"""Largest difference of a logit, as a share of the largest logit."""
 
 
 def verified_step(model: Any, *, merge: bool = True) -> LlamaStep | None:
@@ -295,5 +295,5 @@ def _agrees(step: LlamaStep, model: Any) -> bool:
         actual = torch.stack([first, step(ids[:, -1], state)], 1)
     except MODEL_ERRORS:
         return False
-    tolerance = TOLERANCE if model.dtype == torch.float32 else TOLERANCE_HALF
-    return expected.shape == actual.shape and bool((expected - actual).abs().max() <= tolerance * expected.abs().max())
+    largest = TOLERANCE[model.dtype] * expected.abs().max()
+    return expected.shape == actual.shape and bool((expected - actual).abs().max() <= largest)

@@ -257,13 +257,11 @@ class Progress:
         self._start, device = active.ids.shape[1], active.ids.device
         self._block = CHECK_EVERY.get(device.type, GPU_CHECKS)
         self._random: Any = torch.cuda if device.type == "cuda" else torch
-        self._draws = config.do_sample and self._block > 1
         self._begin()
 
     def _begin(self) -> None:
         self.ended = self._invalid = torch.zeros_like(self._active.indices, dtype=torch.bool)
-        self._ends: list[torch.Tensor] = []
-        self._states: list[torch.Tensor] = []
+        self._ends, self._states = list[torch.Tensor](), list[torch.Tensor]()
 
     def padded(self, token: torch.Tensor) -> torch.Tensor:
         """Return the next token (L,) of a sampler, padding for sequences that have ended."""
@@ -274,7 +272,7 @@ class Progress:
         """Return True if all sequences have ended, with this token (L,) or before; after a block, evict those."""
         self.ended = self.ended | done
         self._ends.append(self.ended)
-        if self._draws:
+        if self._block > 1:
             self._states.append(self._random.get_rng_state())
         if len(self._ends) < self._block and self._active.ids.shape[1] < self._max_length:
             return False
@@ -286,7 +284,7 @@ class Progress:
             self._report([row for row, count in enumerate(tokens) if count], tokens)
         if all(tokens):
             self._active.drop(min(tokens) - 1)
-            if self._draws:
+            if self._block > 1:
                 self._random.set_rng_state(self._states[-min(tokens)])
             return True
         if any(tokens):  # only now: the callback needs the ids of finished sequences
@@ -296,10 +294,9 @@ class Progress:
 
     def _report(self, rows: list[int], tokens: list[int]) -> None:
         """Call `on_finished` with the sequences at `rows`, without the padding after their last token."""
-        active = self._active
-        index = on_device(rows, active.ids.device)
-        read = torch.cat([active.indices[:, None], active.ids[:, self._start :]], 1)[index].tolist()
-        completions = [ids[: len(ids) - tokens[row] + 1] for row, (_, *ids) in zip(rows, read, strict=True)]
+        ids = torch.cat([self._active.indices[:, None], self._active.ids[:, self._start :]], 1)
+        read = ids[on_device(rows, ids.device)].tolist()
+        completions = [x[: len(x) - tokens[row] + 1] for row, (_, *x) in zip(rows, read, strict=True)]
         with torch.inference_mode(False), torch.no_grad():
             self._on_finished([first for first, *_ in read], completions)  # type: ignore[misc]
 

@@ -16,10 +16,7 @@ from jaxtyping import Float, Int
 from rlm_plugins.rollout.generator_call import Generation
 
 Sampler = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
-"""(scores of the active sequences (L, V), their indices (L,), number of all sequences) → token ids (L,).
-
-A negative id marks scores from which no token can be sampled: an error here would wait for the GPU at each token.
-"""
+"""(scores of the active sequences (L, V), their indices (L,), number of all sequences) → token ids (L,); −1: none."""
 PIECE, MIN_PIECEWISE = 128, 2**15
 """Length of the pieces in which `argmax` searches, and the least number of elements for which that is faster."""
 
