@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, loss_and_gradient_from_rewards, scored
+from fixtures_equations import equation_of, loss_and_gradient, loss_and_gradient_from_rewards, scored
 from hypothesis import given
 from rlm_testing import batches
 
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.statistics import expected_logp
-from rlm_plugins.report.objective_text import objective as formula
-from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
 
@@ -147,14 +145,6 @@ def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
     )
 
 
-FORMULAS = {
-    "reinforce_pp_baseline": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.01 Ω ] / Σ n",
-    "gppo": "loss = Σ [ −b · Â ] / Σ n",
-    "clip_cov": "loss = Σ [ c · −min(w Â, clip(w, 1−1, 1+1) Â) ] / Σ n",
-    "kl_cov": "loss = Σ [ −w Â + 1 Ω ] / Σ n",
-}
-
-
 @pytest.mark.parametrize(
     ("name", "switched"), [("flash_rl", {"vllm_importance_sampling_correction": False}), ("gppo", {})]
 )
@@ -172,9 +162,3 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
     with pytest.raises(Enough) as stopped:
         GRPO().build(stage, RunState())
     assert stopped.value.args[0] == switched
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_algorithm_composes_its_formula(name: str) -> None:
-    slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
-    assert formula(slots) == FORMULAS[name]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -135,73 +136,15 @@ def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path, monkeyp
 
 # ------------------------------------------------------------------ wrong recipes: one table
 
-WRONG: list[tuple[list[str], str, str]] = [
-    # unknown names and knobs
-    (["algorithm=grop"], "algorithm (", "unknown part 'grop' for `algorithm` | did you mean 'grpo'?"),
-    (["environment=jsonl"], "environment (", "unknown part 'jsonl' | `{name: dataset, path: …}`"),
-    (["model=./nowhere"], "model (", "there is no folder or file './nowhere'"),
-    (["environment.digit=3"], "environment.digit (command line)", "unknown knob 'digit' | did you mean 'digits'?"),
-    (["rewards.0.wieght=3"], "rewards[0].wieght (", "untagged, weight, as | did you mean 'weight'?"),
-    # rows
-    (["algorithm=rloo", "algorithm.importance.x=1"], "algorithm.importance (",
-        "the algorithm has no part here | name one"),
-    (["algorithm.penalties.kll.beta=1"], "algorithm.penalties (", "did you mean 'kl'?"),
-    (["algorithm=no_beta"], "algorithm.penalties[0].beta (", "the key 'beta' is missing"),
-    (["algorithm=bare"], "algorithm.aggregator (", "the algorithm has no aggregator | token_mean"),
-    (["algorithm.advantage=none"], "algorithm.advantage (command line)", "has no advantage | group_relative"),
-    (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", "'sft' | takes no `filters`"),
-    (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", "a loss of its own | than sft"),
-    (["algorithm=sapo@verl"], "algorithm (",
-        "allowed: sapo, sapo@trl\n | did you mean 'sapo@trl'? | variants of verl: grpo@verl, dr_grpo@verl"),
-    # keys and knobs in the wrong place
-    (["algorithm.policy_loss.beta=0.1"], "algorithm.policy_loss.beta (", "unknown knob 'beta' of 'clip' | "
-        "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`"),
-    # groups that are too small
-    (["trainer.num_generations=1"], "algorithm.advantage (",
-        "`group_relative` compares the completions of a group: in groups of 1 it is 0 whatever the rewards are | "
-        "allowed: `trainer.num_generations` of 2 or more | hint: an advantage for groups of 1: gae"),
-    (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", "groups of 4 | of 5 or more"),
-    # refills that disagree
-    (["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 5}]"], "algorithm.filters (",
-        "`nonzero_std` has `refill: 3` and `accuracy_band` has `refill: 5` | the same `refill` in each"),
-    # names of rewards
-    # needs against supplies
-    (["algorithm.advantage=gae"], "algorithm.advantage (command line)",
-        "`gae` requires a critic, but no loss term trains one | `{name: value_loss, beta: 1.0}`"),
-    (["algorithm.importance=none"], "algorithm.policy_loss (", "`clip` requires `ratio` | add `importance: token`"),
-    (["algorithm.token_weights=[needs_engine]"], "algorithm.token_weights[0] (",
-        "requires `rollout_logp` | use_vllm: true"),
-    # rewards
-    (["rewards=[]"], "rewards (command line)", "this algorithm requires rewards | accuracy, format, length"),
-    (["rewards=[length, length]"], "rewards[1] (command line)", "two rewards have the label 'length' | `as: …`"),
-    (["evaluation.metric=acuracy"], "evaluation.metric (command line)", "allowed: accuracy, format | 'accuracy'?"),
-    (["rewards=[judge]"], "rewards[0] (command line)",
-        "the reward 'judge' requires the column 'solution' | which the training examples of 'addition' lack | "
-        "the columns answer"),
-    (["rewards=[player]"], "rewards[0] (", "is a single-turn environment"),
-    # the third wall
-    (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", "did you mean 'learning_rate'?"),
-    (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", "cannot be set here"),
-    # parts that fail, and their worlds
-    (["model.hidden=7"], "model.hidden (command line)", "expected `hidden` to be a multiple of 2 · `heads`"),
-    (["environment={name: world, kind: raises}"], "environment (command line)",
-        "'invalid_parts/world' failed: ValueError: the disk is on fire"),
-    (["environment={name: world, kind: empty}"], "environment (", "the environment 'world' has no training examples"),
-    (["environment={name: world, kind: no prompt}"], "environment (", "no column 'prompt' | did you mean 'promt'?"),
-    (["environment={name: world, kind: reserved}"], "environment (", "have a column 'completions' | rename it"),
-    (["environment=world", "algorithm=sft", "rewards=[judge]"], "environment (", "requires the column 'demonstration'"),
-]  # fmt: skip
-"""Overrides, the place that the error names, and its words, between bars."""
+INVALID = yaml.safe_load((Path(__file__).parent / "data/invalid_recipes.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(o) for o, _, _ in WRONG])
-def test_invalid_recipe_is_reported_with_place_and_fix(
-    overrides: list[str], place: str, words: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("case", INVALID, ids=[" ".join(case["overrides"]) for case in INVALID])
+def test_invalid_recipe_is_reported_with_place_and_fix(case: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
-        run(tmp_path, BASE, *overrides)
-    assert str(caught.value).startswith(place)
-    for part in words.split(" | "):
+        run(tmp_path, BASE, *case["overrides"])
+    assert str(caught.value).startswith(case["place"])
+    for part in case["words"].split(" | "):
         assert part in str(caught.value)
 
 

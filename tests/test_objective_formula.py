@@ -54,6 +54,11 @@ def test_every_aggregator_docstring_starts_with_its_formula(part: Part) -> None:
         ("gppo@klear", "loss = Σ [ −min(b, 3) · Â where Â < 0, else −b · Â ] / Σ n"),
         ("cispo", "loss = Σ [ −sg(clip(w, 1−∞, 1+4)) · Â · log π ] / Σ n"),
         ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L"),
+        ("spo", "loss = Σ [ −min(min(w, 10) Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n"),
+        ("reinforce_pp_baseline", "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.01 Ω ] / Σ n"),
+        ("gppo", "loss = Σ [ −b · Â ] / Σ n"),
+        ("clip_cov", "loss = Σ [ c · −min(w Â, clip(w, 1−1, 1+1) Â) ] / Σ n"),
+        ("kl_cov", "loss = Σ [ −w Â + 1 Ω ] / Σ n"),
         ("bnpo", "loss = mean_m( Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n )"),
     ],
 )

@@ -37,24 +37,7 @@ MISSING = {"dpo", "kto", "process_reward_model", "critique_reward_model", "ettrl
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
 """What a comment must say about a number."""
 
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "nlile/hendrycks-MATH-benchmark": {"problem": "What is $1+1$?", "solution": r"It is $\boxed{2}$.", "answer": "2",
-        "subject": "Algebra", "level": 1, "unique_id": "train/algebra/1.json"},
-    "open-r1/DAPO-Math-17k-Processed": {"prompt": "What is $1+1$?", "solution": "2", "data_source": "math_dapo",
-        "source_prompt": [{"role": "user", "content": "What is $1+1$?"}], "ability": "MATH",
-        "reward_model": {"ground_truth": "2", "style": "rule"}, "extra_info": {"index": "1"}},
-    "open-r1/OpenR1-Math-220k": {"problem": "What is $1+1$?", "solution": "One more than one.", "answer": "2",
-        "generations": [r"<think>1+1</think>It is $\boxed{2}$.", r"<think>1</think>$\boxed{2}$"]},
-    "HuggingFaceH4/aime_2024": {"id": 60, "problem": "What is $1+1$?", "solution": r"It is $\boxed{2}$.", "answer": "2",
-        "url": "https://artofproblemsolving.com/wiki/index.php/2024_AIME_I_Problems/Problem_1", "year": "2024"},
-    "AI-MO/NuminaMath-CoT": {"source": "synthetic", "problem": "What is $1+1$?", "solution": r"It is $\boxed{2}$.",
-        "messages": [{"role": "user", "content": "What is $1+1$?"}]},
-    "HuggingFaceH4/ultrafeedback_binarized": {"prompt": "What is $1+1$?", "prompt_id": "1",
-        "chosen": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "2"}],
-        "rejected": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "3"}],
-        "messages": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "2"}],
-        "score_chosen": 8.0, "score_rejected": 2.0},
-}  # fmt: skip
+PUBLISHED = json.loads((Path(__file__).parent / "data/published_rows.json").read_text(encoding="utf-8"))
 """A row as each data set has it on the hub: the columns that the recipes map."""
 
 ANSWER = r"so it is $\boxed{%d}$."

@@ -21,7 +21,7 @@ LIMITS = {
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 11.0,
     "lines of core and packages": 68_000,
-    "lines of tests": 46_261,
+    "lines of tests": 46_000,
     "modules behind `from rlm_plugins import GRPOTrainer`": 60,
     "lines of the core behind it": 11_000,
     "packages": 18,

@@ -13,94 +13,8 @@ from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError
 
-DAPO = (
-    "Solve the following math problem step by step. The last line of your response should be of the form "
-    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\n"
-    'Remember to put your answer on its own line after "Answer:".'
-)
-DAPO_ROW = {
-    "data_source": "math_dapo",
-    "prompt": [{"role": "user", "content": DAPO.format("What is 17 + 17?")}],
-    "ability": "MATH",
-    "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
-    "extra_info": {"index": "9a9b6eb4"},
-}
-NUMINA = {"problem": "Halve 1.", "solution": r"It is $\boxed{\frac{1}{2}}$.", "source": "amc"}
-SHAPES: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
-    "gsm8k": (
-        [{"question": "How many clips?", "answer": "She sold 48/2 = <<48/2=24>>24.\n#### 1,072"}],
-        [("How many clips?", "1072")],
-    ),
-    "competition_math": (
-        [
-            {
-                "problem": "Halve 1.",
-                "level": "Level 1",
-                "type": "Algebra",
-                "solution": r"$\boxed{1}$ no, $\boxed{\frac12}$",
-            },
-            {"problem": "No answer.", "level": "Level 5", "type": "Algebra", "solution": "left to the reader"},
-        ],
-        [("Halve 1.", r"\frac12")],
-    ),
-    "dapo_17k": ([DAPO_ROW, DAPO_ROW], [("What is 17 + 17?", "34")]),
-    "deepscaler": ([{"problem": "Find x.", "answer": "x = 2", "solution": "…"}], [("Find x.", "x = 2")]),
-    "numina_math": (
-        [
-            {**NUMINA, "answer": "notfound"},
-            {**NUMINA, "problem": "Show it.", "answer": "proof"},
-            {**NUMINA, "problem": "Which?", "answer": r"\text{(B)}"},
-        ],
-        [("Halve 1.", r"\frac{1}{2}"), ("Which?", r"\text{(B)}")],
-    ),
-    "deepmath": (
-        [
-            {
-                "question": "Evaluate the limit.",
-                "final_answer": r"\dfrac{1}{2}",
-                "difficulty": 5.0,
-                "topic": "Mathematics -> Calculus -> Limits",
-                "r1_solution_1": "It is one half.",
-                "r1_solution_2": "…",
-                "r1_solution_3": "…",
-            }
-        ],
-        [("Evaluate the limit.", r"\dfrac{1}{2}")],
-    ),
-    "limo": ([{"question": "Find n.", "solution": "It is 7.", "answer": "7"}], [("Find n.", "7")]),
-    "open_math_reasoning": (
-        [
-            {
-                "problem": "Find n.",
-                "expected_answer": "7",
-                "problem_type": "has_answer_extracted",
-                "problem_source": "aops_c4_high_school_math",
-                "generation_model": "DeepSeek-R1",
-                "pass_rate_72b_tir": "0.5",
-                "generated_solution": "<think>…</think> 7",
-                "inference_mode": "cot",
-            }
-        ],
-        [("Find n.", "7")],
-    ),
-    "openr1_math": (
-        [{**NUMINA, "answer": "0.5", "generations": ["<think>…"], "messages": [{"role": "user", "content": "…"}]}],
-        [("Halve 1.", "0.5")],
-    ),
-    "big_math": (
-        [
-            {
-                "problem": "Find it.",
-                "answer": r"(1, 2]",
-                "source": "orca",
-                "domain": ["Algebra"],
-                "llama8b_solve_rate": 0.5,
-            }
-        ],
-        [("Find it.", "(1, 2]")],
-    ),
-    "math_table": ([{"problem": "Find it.", "answer": "7"}], [("Find it.", "7")]),
-}
+SHAPES = json.loads(Path(__file__).with_name("data_set_rows.json").read_text(encoding="utf-8"))
+"""Rows as each data set has them, and the problems and answers to be read."""
 
 
 def write_table(folder: Path, rows: list[dict[str, Any]]) -> str:
@@ -111,9 +25,9 @@ def write_table(folder: Path, rows: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))
 def test_preset_parses_its_format(name: str, tmp_path: Path) -> None:
-    rows, expected = SHAPES[name]
+    rows, expected = SHAPES[name]["rows"], SHAPES[name]["expected"]
     environment_spec = ENVIRONMENTS[name](path=write_table(tmp_path, rows))
-    assert [(row["problem"], row["answer"]) for row in environment_spec.train] == expected
+    assert [[row["problem"], row["answer"]] for row in environment_spec.train] == expected
     (message,) = environment_spec.train[0]["prompt"]
     assert message == {"role": "user", "content": f"{expected[0][0]}\n\n{INSTRUCTION}"}
     boxed = [f"\\boxed{{{answer}}}" for _, answer in expected]
@@ -126,7 +40,7 @@ def test_preset_parses_its_format(name: str, tmp_path: Path) -> None:
     [("deepmath", "It is one half."), ("limo", "It is 7."), ("open_math_reasoning", "<think>…</think> 7")],
 )
 def test_traces_are_demonstrations(name: str, trace: str, tmp_path: Path) -> None:
-    (row,) = ENVIRONMENTS[name](path=write_table(tmp_path, SHAPES[name][0])).train
+    (row,) = ENVIRONMENTS[name](path=write_table(tmp_path, SHAPES[name]["rows"])).train
     assert row["demonstration"] == trace
     assert "r1_solution_2" not in row
 
