@@ -53,7 +53,7 @@ demo-llm: $(READY)
 	$(BIN)/rlm train recipes/lessons/05-a-language-model.yaml --name demo-llm --trust
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --rlm-examples 8
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --rlm-examples 5
 
 test-full: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(full and not matrix) or conformance or hypothesis" --rlm-examples 20

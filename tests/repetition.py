@@ -9,7 +9,6 @@ import pytest
 
 
 def one_in(count: int, values: Sequence[Any]) -> list[Any]:
-    """Return the values as pytest parameters; all but the first of each `count` are marked `full`."""
-    return [
-        pytest.param(value, marks=pytest.mark.full if number % count else ()) for number, value in enumerate(values)
-    ]
+    """Return the values, or tuples of them, as pytest parameters; all but the first of each `count` are `full`."""
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=pytest.mark.full if number % count else ()) for number, row in enumerate(rows)]

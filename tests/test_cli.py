@@ -95,6 +95,7 @@ def test_threads_wait_briefly_unless_the_environment_sets_it(
     assert run.stdout == f"{expected} False\n"
 
 
+@pytest.mark.full
 def test_ascii_terminal_gets_ascii_and_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
     model = "{name: scratch, hidden: 32, layers: 2, heads: 2, intermediate: 32, lora: {r: 4}}"
     recipe = f"model: {model}\nenvironment: addition\nrewards: [accuracy]\nalgorithm: grpo\n"

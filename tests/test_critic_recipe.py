@@ -197,6 +197,7 @@ def test_model_page_equals_the_estimate() -> None:
             assert model_memory.line("0.5B", four_bit, checkpointing) in part.splitlines()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arm", "checkpointing", "close"),

@@ -148,6 +148,7 @@ def test_no_package_is_found(kernel: list[str]) -> None:
     assert importlib.metadata.entry_points(group="rlm"), "here there are packages"
 
 
+@pytest.mark.full
 def test_lesson_one_trains(kernel: list[str], tmp_path: Path) -> None:
     lesson = str(ROOT / "recipes/lessons/01-addition.yaml")
     shown = rlm(kernel, tmp_path, "train", lesson, *CUT, "--name", "alone")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
+from repetition import one_in
 from rlm_engines import SETTINGS
 from rlm_engines.stale_policy import StalePolicy, batch_seed
 from test_trainer_settings import CPU
@@ -93,7 +94,7 @@ def test_several_updates_per_generation_keep_only_the_weights_that_will_generate
     assert sorted(stale_policy(equation_trainer)._weights) == [5, 7]
 
 
-@pytest.mark.parametrize("equation", [clipped, decoupled], ids=["behavior", "proximal"])
+@pytest.mark.parametrize("equation", one_in(2, [decoupled, clipped]), ids=["proximal", "behavior"])
 def test_resumed_equals_uninterrupted(tmp_path: Path, equation: Any) -> None:
     settings = {"stale": 2, "max_steps": 6, **OFTEN}
     interrupted(tmp_path, (1, 4), lambda folder: trainer(folder, equation(), **settings))

@@ -68,6 +68,7 @@ def test_check_needs_no_weights_and_tells_the_fallback(tmp_path: Path) -> None:
     assert "prompts up to 8 tokens" in text, "4 patches, 3 characters, and the end of the question"
 
 
+@pytest.mark.full
 def test_demonstrations_then_reinforcement_of_an_adapter(tmp_path: Path) -> None:
     recipe = vision.world(tmp_path, demonstrations=True)
     recipe.write_text(

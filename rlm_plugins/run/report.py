@@ -117,32 +117,28 @@ def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, 
         run.summarize(seconds=round(seconds, 1))
         console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
         return
-    initial, last = scores[0].get(label), scores[-1]
-    figures: dict[str, Any] = {
-        "metric": evaluation.metric,
-        "before": initial,
-        "after": last[label],
-        "interval": [last["held_out/low"], last["held_out/high"]],
-        "held_out_rows": last["held_out/rows"],
-        "seconds": round(seconds, 1),
-    }
-    examples = _examples(curve, evaluation.metric)
+    last, examples = scores[-1], _examples(curve, evaluation.metric)
     evaluations = [record for record in run.records(EVALUATIONS) if record.get("stage") == stage.name]
     sampled, suite = sampled_of(evaluations), suite_of(evaluations)
     run.summarize(
-        **figures,
+        metric=evaluation.metric,
+        before=scores[0].get(label),
+        after=last[label],
+        interval=[last["held_out/low"], last["held_out/high"]],
+        held_out_rows=last["held_out/rows"],
+        seconds=round(seconds, 1),
         **_best_step(scores, label),
         **_at_k(scores),
         **({"suite": suite} if suite else {}),
         **({"sampled": compared(*sampled[1:], sampled[0])} if sampled else {}),
         **({"example": examples[0]} if examples else {}),
     )
-    draws = run.main and find_spec("matplotlib") is not None  # extra `plot`
-    if draws and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
-        _print(console, f"learning curve: {run.folder / 'curve.png'}")
-    if draws and sampled:
-        pass_at_k_curves(*sampled[1:], run.folder / "pass_at_k.png")
-        _print(console, f"pass@k before and after: {run.folder / 'pass_at_k.png'}")
+    if run.main and find_spec("matplotlib") is not None:  # extra `plot`
+        if learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
+            _print(console, f"learning curve: {run.folder / 'curve.png'}")
+        if sampled:
+            pass_at_k_curves(*sampled[1:], run.folder / "pass_at_k.png")
+            _print(console, f"pass@k before and after: {run.folder / 'pass_at_k.png'}")
     _print(console, f"results: {run.folder}")
     for example in examples:
         for key, style in (("prompt", ""), ("before", "red"), ("after", "green")):
@@ -152,12 +148,20 @@ def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, 
         _print(console, change_line(*sampled[1:], sampled[0], share=share))
     for name, pair in suite.items():
         _print(console, f"  {name}: {' -> '.join(score_text(pair[when][0], share=share) for when in pair)}")
+    _print_scores(run, evaluation.metric, scores, seconds, console, share=share)
+
+
+def _print_scores(
+    run: Run, metric: str, scores: Sequence[dict[str, Any]], seconds: float, console: Console, *, share: bool
+) -> None:
+    """Print the kept model, the interval of the last score, and the first and the last score."""
+    label, last = f"held_out/{metric}", scores[-1]
     if best := _best_step(scores, label).get("kept"):
         _print(console, f"  kept: the model of step {best['step']}, the best lower end of the interval")
-    change = " -> ".join(_score(x, share) for x in (initial, last[label]))
+    change = " -> ".join(_score(x, share) for x in (scores[0].get(label), last[label]))
     low, high = (_score(last[f"held_out/{end}"], share) for end in ("low", "high"))
     _print(console, f"  95 % interval of the last score: [{low}, {high}], {last['held_out/rows']} held-out prompts")
-    _print(console, f"{run.name}: held-out {evaluation.metric} {change} in {seconds:.0f} s")
+    _print(console, f"{run.name}: held-out {metric} {change} in {seconds:.0f} s")
 
 
 def one_line(text: str) -> str:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,13 @@ from rlm_plugins.trainer.checkpoint import checkpoints
 pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.faults(group="consoles")]
 LONG = 400
 """Steps of a run that a signal ends."""
+MATRIX = pytest.mark.matrix
 Streams = dict[str, Any]
+
+
+def first_of(names: Iterable[str]) -> list[Any]:
+    """Return the names as parameters; all but the first are left to `make faults`."""
+    return [pytest.param(name, marks=MATRIX if place else ()) for place, name in enumerate(names)]
 
 
 @contextmanager
@@ -72,7 +78,7 @@ AFTER: dict[str, tuple[Streams, Callable[[subprocess.Popen[bytes]], None]]] = {
 """Streams of the process, and what is done to it after its first step."""
 
 
-@pytest.mark.parametrize("name", AFTER)
+@pytest.mark.parametrize("name", first_of(AFTER))
 def test_a_run_ends_without_its_reader(tmp_path: Path, name: str, cases: Any) -> None:
     streams, lose = AFTER[name]
     file, out = recipe(tmp_path, max_steps=30, save_steps=100), tmp_path / "run"
@@ -105,7 +111,7 @@ STOPS: dict[str, tuple[int, Streams, Callable[[subprocess.Popen[bytes], int], No
 """Exit code, streams that are not the terminal, and what ends the run."""
 
 
-@pytest.mark.parametrize("name", STOPS)
+@pytest.mark.parametrize("name", first_of(STOPS))
 def test_a_signal_with_the_loss_saves(tmp_path: Path, name: str, cases: Any) -> None:
     status, other, stop = STOPS[name]
     file, out = recipe(tmp_path, max_steps=LONG, save_steps=1000), tmp_path / "run"
@@ -118,6 +124,7 @@ def test_a_signal_with_the_loss_saves(tmp_path: Path, name: str, cases: Any) -> 
         assert int(saved.name.split("-")[1]) == step_of(out)
 
 
+@MATRIX
 def test_a_run_without_a_console_resumes_to_the_same_bytes(tmp_path: Path, cases: Any) -> None:
     with cases("window closed"), terminal() as (shown, streams):
         whole = run(tmp_path, max_steps=40, save_steps=1000)
@@ -129,6 +136,7 @@ def test_a_run_without_a_console_resumes_to_the_same_bytes(tmp_path: Path, cases
         assert weights(resume(out)) == weights(whole)
 
 
+@MATRIX
 def test_a_blocked_terminal_does_not_hold_a_signal(tmp_path: Path, cases: Any) -> None:
     """Fill the pipe, which is never read: the notice of the signal must not wait for a reader."""
     file, out = recipe(tmp_path, max_steps=LONG, save_steps=1000), tmp_path / "run"

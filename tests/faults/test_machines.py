@@ -31,6 +31,7 @@ def rlm(level: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.matrix
 def test_a_portable_run_has_the_same_bits_with_other_instructions(tmp_path: Path) -> None:
     file, whole = recipe(tmp_path, save_total_limit=9), tmp_path / "whole"
     status, output = rlm(LEVELS[-1], "train", str(file), "speed=portable", "--out", str(whole))
@@ -47,6 +48,7 @@ def test_a_portable_run_has_the_same_bits_with_other_instructions(tmp_path: Path
         assert weights(half) == expected
 
 
+@pytest.mark.matrix
 def test_other_instructions_are_told_and_refused_with_exact(tmp_path: Path) -> None:
     file, whole = recipe(tmp_path, save_total_limit=9), tmp_path / "whole"
     status, output = rlm(LEVELS[-1], "train", str(file), "--out", str(whole))

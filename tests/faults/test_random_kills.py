@@ -81,6 +81,7 @@ def started(file: Path, folder: Path, *, resume: bool) -> None:
     start_run(file, [], out=folder, resume=resume and (folder / "recipe.yaml").exists())
 
 
+@pytest.mark.matrix
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.faults(group="F2")

@@ -148,7 +148,9 @@ trainer:
 """
 
 
-@pytest.mark.parametrize("name", ["flowrl", "prefix_rft", "relift"])
+@pytest.mark.parametrize(
+    "name", ["flowrl", *(pytest.param(name, marks=pytest.mark.full) for name in ("prefix_rft", "relift"))]
+)
 def test_two_steps_of_training(name: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     file = tmp_path / "recipe.yaml"

@@ -25,17 +25,17 @@ def require_no_mistakes(report: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("math")
 def test_math_accuracy_makes_no_mistake() -> None:
-    """One case of each class."""
-    report = audit("math_accuracy", number=len(FAMILY.generators), seed=19)
-    assert report["cases"] > 0.97 * len(FAMILY.generators)
+    """One case of a quarter of the classes."""
+    report = audit("math_accuracy", number=len(FAMILY.generators) // 4, seed=19)
+    assert report["cases"] > 0.97 * (len(FAMILY.generators) // 4)
     require_no_mistakes(report)
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("math")
 def test_math_accuracy_makes_no_mistake_among_thousands() -> None:
-    report = audit("math_accuracy", number=24_000, seed=20)
-    assert report["cases"] > 20_000
+    report = audit("math_accuracy", number=6_000, seed=20)
+    assert report["cases"] > 5_000
     require_no_mistakes(report)
 
 

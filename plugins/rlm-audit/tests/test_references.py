@@ -102,7 +102,9 @@ def test_each_reward_says_what_it_was_given_and_paid(
         assert f"the reward '{name}'" not in caplog.text
 
 
-@pytest.mark.parametrize("command", ["check", "signal", "train"])
+@pytest.mark.parametrize(
+    "command", ["train", *(pytest.param(name, marks=pytest.mark.full) for name in ("check", "signal"))]
+)
 def test_every_command_names_it_before_a_weight_is_loaded(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

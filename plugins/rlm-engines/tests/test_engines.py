@@ -12,9 +12,8 @@ from rlm_engines.adapters import check_adapter
 from rlm_plugins.errors import RecipeError, RlmError
 
 
-@pytest.mark.parametrize(
-    ("engine", "lora"), [("reference", LORA), ("reference", None), ("second_process", LORA), ("second_process", None)]
-)
+@pytest.mark.parametrize("lora", [LORA, pytest.param(None, marks=pytest.mark.full)])
+@pytest.mark.parametrize("engine", ["reference", pytest.param("second_process", marks=pytest.mark.full)])
 def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, engine: str, lora: Any) -> None:
     lines = train(tmp_path, engine, model={**SCRATCH, **({"lora": lora} if lora else {})})
     assert [line["versions"] for line in lines] == [[0] * 4, [1] * 4]
@@ -22,7 +21,7 @@ def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, engine: 
     assert all(abs(line["ratio"] - 1) < 1e-5 for line in lines)
 
 
-@pytest.mark.parametrize("lora", [LORA, None])
+@pytest.mark.parametrize("lora", [LORA, pytest.param(None, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("engine", "fault"),
     [
@@ -39,6 +38,7 @@ def test_a_fault_of_an_engine_is_named_before_the_first_step(
     assert f"the engine '{engine.lower()}' {fault}" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_base_that_changes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import engine_runs
 

@@ -118,6 +118,7 @@ def test_the_command_measures_a_part_of_a_file(tmp_path: Path) -> None:
     assert "r − E[r]  mean Â" in RUNNER.invoke(app, command).stdout
 
 
+@pytest.mark.full
 def test_explain_prints_the_same_tables() -> None:
     tables = RUNNER.invoke(app, ["explain", "rloo", "grpo", "--bias"]).stdout
     alone = [RUNNER.invoke(app, ["oracle", name]).stdout.strip() for name in ("rloo", "grpo")]

@@ -127,6 +127,7 @@ def test_value_and_gradient_of_the_proposer(monkeypatch: pytest.MonkeyPatch) -> 
     assert not source.proposer.proposals.scores, "a batch that was trained on is forgotten"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_proposer_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     first, second = yaml.safe_load(R_ZERO.read_text())["stages"]
