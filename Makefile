@@ -8,6 +8,8 @@
 #   make bench-rows   trains the algorithms that have no result yet
 # two that measure a step against stock TRL: a minute, and a quarter of an hour including every table
 #   make bench        make bench-full
+# one for a GPU: checks that the fast paths equal the plain ones there, and writes the table against stock TRL
+#   make gpu
 # one, minutes long, that measures what prefetching slow rewards saves
 #   make bench-overlap
 # one that injects every fault (kills, damages, full disks, …) and writes the table of docs/faults.md
@@ -39,7 +41,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
+.PHONY: gpu demo film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -97,6 +99,9 @@ bench: $(READY)
 
 bench-full: $(READY)
 	$(BIN)/python benchmarks/grpo_speed.py --full
+
+gpu: $(READY)
+	$(BIN)/python benchmarks/gpu.py
 
 bench-overlap: $(READY)
 	$(BIN)/python benchmarks/overlap.py

@@ -18,6 +18,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.equation.equation import Equation
+from rlm_plugins.models.pretrained import four_bit as quantized
 from rlm_plugins.recipe.trainer_settings import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
@@ -43,6 +44,9 @@ class Arm:
         checkpointing: Gradient checkpointing.
         other_rows: Use the workload's `other_rows` as micro-batch size.
         half: Weights and products in bfloat16.
+        mixed: Autocast to bfloat16, which is the default of TRL.
+        four_bit: The base is quantized, as in QLoRA.
+        vllm: vLLM of TRL generates, in the same process, and sleeps during the update.
     """
 
     speed: Mapping[str, Any] | None = None
@@ -50,8 +54,17 @@ class Arm:
     checkpointing: bool = False
     other_rows: bool = False
     half: bool = False
+    mixed: bool = False
+    four_bit: bool = False
+    vllm: bool = False
 
 
+VLLM = {
+    "use_vllm": True,
+    "vllm_mode": "colocate",
+    "vllm_enable_sleep_mode": True,
+    "vllm_gpu_memory_utilization": 0.3,
+}
 EVERY = {name: True if off is False else off for name, off in OPTIONS.items()}
 """All but the token limit, which trades memory for time."""
 STOCK, OTHER, OURS, OFF = "stock", "stock, other rows", "ours", "ours, all off"
@@ -93,10 +106,15 @@ def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -
         "save_strategy": "no",
         "shuffle_dataset": False,
         "seed": 1,
+        "bf16": arm.mixed,
+        **(VLLM if arm.vllm else {}),
     }
     base = model(workload)
+    base = base.to(torch.bfloat16) if arm.half else base
+    if arm.four_bit or arm.vllm:
+        base = _reloaded(base, tokenizer(workload), f"{folder}/base", four_bit=arm.four_bit)
     pieces: dict[str, Any] = {
-        "model": base.to(torch.bfloat16) if arm.half else base,
+        "model": base,
         "train_dataset": problems(workload),
         "processing_class": tokenizer(workload),
         "peft_config": LoraConfig(task_type="CAUSAL_LM", **LORA),
@@ -104,6 +122,14 @@ def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -
     made = _stock(workload, settings, pieces) if arm.speed is None else _ours(workload, arm, reward, settings, pieces)
     made.remove_callback(PrinterCallback)
     return made
+
+
+def _reloaded(base: Any, words: Any, folder: str, *, four_bit: bool) -> Any:
+    """Return a model from its folder: quantized, or where vLLM finds it too."""
+    base.save_pretrained(folder)
+    words.save_pretrained(folder)
+    options = {"quantization_config": quantized(), "device_map": 0} if four_bit else {}
+    return type(base).from_pretrained(folder, dtype=base.dtype, **options)
 
 
 def _stock(workload: Workload, settings: dict[str, Any], pieces: dict[str, Any]) -> Any:

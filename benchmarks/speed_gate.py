@@ -33,14 +33,20 @@ def refusal(found: Run, stock: Run, gradient: float = GRADIENT) -> str | None:
     return next((f"its {name} is {x:.1e} away" for name, (x, most) in far.items() if not x <= most), None)
 
 
-def check(where: str, runs: dict[str, Run]) -> dict[str, float]:
+def check(where: str, runs: dict[str, Run], gradient: float | None = None) -> dict[str, float]:
     """Return the maximum distances between stock TRL and the other arms of a workload.
+
+    Args:
+        where: The workload.
+        runs: Its runs, by arm.
+        gradient: Maximum distance of the gradient; None: that of the workload.
 
     Raises:
         SystemExit: One of them is too large, or "ours, all off" is not bit-identical to stock TRL.
     """
     stock = runs[DEFAULT]
-    gradient = GRADIENT_REAL if where in WORKLOADS and WORKLOADS[where].is_real else GRADIENT
+    if gradient is None:
+        gradient = GRADIENT_REAL if where in WORKLOADS and WORKLOADS[where].is_real else GRADIENT
     for name, found in runs.items():
         if reason := refusal(found, stock, gradient):
             sys.exit(f"not timed: on '{where}' the arm '{name}' differs from stock: {reason}")
@@ -52,11 +58,12 @@ def check(where: str, runs: dict[str, Run]) -> dict[str, float]:
     }
 
 
-def half_precision(names: Sequence[str] = tuple(GATE)) -> dict[str, float]:
+def half_precision(names: Sequence[str] = tuple(GATE), *, mixed: bool = False) -> dict[str, float]:
     """Return the mean error of a bfloat16 gradient against float32 with the same weights, of stock and of ours.
 
     Args:
         names: Of the workloads.
+        mixed: Autocast is on, too.
 
     Raises:
         SystemExit: The error of ours is larger.
@@ -65,7 +72,9 @@ def half_precision(names: Sequence[str] = tuple(GATE)) -> dict[str, float]:
     for workload in (replace(GATE[name], canned=True, steps=1) for name in names):
         truth = run(workload, Arm(half=True), truth=True).gradient
         for name in found:
-            found[name] += apart(run(workload, replace(ARMS[name], half=True)).gradient, truth) / len(names)
+            found[name] += apart(run(workload, replace(ARMS[name], half=True, mixed=mixed)).gradient, truth) / len(
+                names
+            )
     if not found[OURS] <= HALF * found[STOCK]:
         sys.exit(f"not timed: in bf16 our gradient is {found[OURS]:.1e} from float32, stock's {found[STOCK]:.1e}")
     return found

@@ -91,6 +91,7 @@ class Meter(TrainerCallback):
     def on_step_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         if state.global_step == self._workload.warm_up:
             self.found.restart()
+        _wait()
         self._began, self._clock, self._spent = time.process_time(), time.perf_counter(), 0.0
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
@@ -98,6 +99,7 @@ class Meter(TrainerCallback):
             self.found.gradient = flat([x.grad for x in self.trained])
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
+        _wait()
         self.found.seconds["learning"] += time.process_time() - self._began - self._spent
         self.found.wall += time.perf_counter() - self._clock
 
@@ -144,6 +146,12 @@ class Meter(TrainerCallback):
 
     def _forwarded(self, module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         self.found.positions["forwarded"] += named["input_ids"].numel()
+
+
+def _wait() -> None:
+    """Wait until a GPU has computed everything."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def flat(tensors: list[Any]) -> torch.Tensor:

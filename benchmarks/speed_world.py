@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config,
 
 from rlm_plugins.specs import ModelSpec
 
-HEADS = {"tiny": (2, 1), "toy": (4, 2), "small": (6, 2)}
+HEADS = {"tiny": (2, 1), "toy": (4, 2), "small": (6, 2), "large": (16, 4)}
 """Number of query heads, and of key-value heads."""
 DEAD = (3, 1, 2)
 """Of every four prompts, the order in which they become dead."""

@@ -145,15 +145,16 @@ def test_activations_of_a_packed_layer(
     assert deep - shallow == three - two
 
 
-@pytest.mark.parametrize("trees", [0, 2])
-def test_activations_of_a_fused_mlp(trees: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("trees", "half"), [(0, False), (2, False), (0, True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_activations_of_a_fused_mlp(trees: int, half: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_layers, "MIN_PRODUCTS", 0)
-    configs = [config(num_hidden_layers=n) for n in (2, 3)]
+    configs = [config(dtype=dtype, num_hidden_layers=n) for n in (2, 3)]
     shallow, deep = (
-        _saved_packed(each, LORA, 2, 20, 2, 4, fused=True) if trees else _saved(each, LORA, 4, 24, False, fused=True)
+        _saved_packed(each, LORA, 2, 20, 2, 4, fused=True) if trees else _saved(each, LORA, 4, 24, half, fused=True)
         for each in configs
     )
-    load = Load(0, 20, 4, 4, packed_prompts=trees, fused_mlp=True)
+    load = Load(0, 20, 4, 4, packed_prompts=trees, fused_mlp=True, half=half)
     two, three = (estimate(each, LORA, load).update["activations"] for each in configs)
     assert deep - shallow == three - two
 

@@ -18,6 +18,7 @@ from rlm_fast.linear_layers import merged
 from rlm_fast.loop import why_unsupported_model
 from rlm_fast.packed_forward import USES_RNG
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
+from torch.overrides import TorchFunctionMode
 from transformers import GenerationConfig
 
 from rlm_plugins.rollout.generator_call import Generation
@@ -121,6 +122,37 @@ def test_an_empty_prompt_beside_others() -> None:
     same(fixtures_models.model("Llama").eval(), inputs, config())
 
 
+class Waits(TorchFunctionMode):
+    """Counts the calls that would wait for a GPU: numbers that Python reads, and sizes that depend on numbers."""
+
+    count, names = 0, "item tolist cpu numpy nonzero unique bincount __bool__ __int__ __float__ __index__"
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        by_mask = func.__name__ in ("__getitem__", "__setitem__") and getattr(args[1], "dtype", None) == torch.bool
+        self.count += by_mask or func.__name__ in self.names.split()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("changes", [{}, {"do_sample": False}, {"eos_token_id": None}, SETTINGS["always ends"]])
+def test_ends_are_read_once_per_block(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: samples, random state, log-probs, reports; at most one wait for eight tokens after the prefill."""
+    monkeypatch.setattr(kv_cache, "sharing_pays", lambda *_: False)
+    model, outputs, waits = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), [], []
+    for block, tokens in ((1, 16), (loop.GPU_CHECKS, 16), (loop.GPU_CHECKS, 40)):
+        monkeypatch.setitem(loop.CHECK_EVERY, "cpu", block)
+        told: list[Any] = []
+        options = {"return_logprobs": True, "on_finished": lambda *x, told=told: told.extend(zip(*x, strict=True))}
+        how = config(**{"max_new_tokens": tokens, **changes})
+        usual, found = generate_with_both(model, prompts(6, 3, times=4), how, **options)
+        assert torch.equal(found.ids, usual)
+        outputs.append((found.logp, found.entropy, sorted(told)))
+        with Waits() as counted:
+            fast.fast_generate(model.generate, model, prompts(6, 3, times=4), how)
+        waits.append(counted.count)
+    torch.testing.assert_close(*outputs[:2], atol=1e-5, rtol=0)
+    assert changes != {"eos_token_id": None} or waits[0] - 14 == waits[1] == waits[2] - 3
+
+
 # ------------------------------------------------------------------ less work
 
 
@@ -180,10 +212,10 @@ def test_no_weight_is_touched_while_the_adapter_is_added(family: str) -> None:
     [
         ({"use_dora": True}, torch.float32),
         ({"lora_bias": True, "bias": "none"}, torch.float32),
-        ({}, torch.bfloat16),
+        ({}, torch.float16),
         ({"lora_dropout": 0.5}, torch.float32),
     ],
-    ids=["dora", "bias", "bfloat16", "dropout"],
+    ids=["dora", "bias", "float16", "dropout"],
 )
 def test_an_adapter_that_cannot_be_added_stays_beside(changes: dict[str, Any], dtype: torch.dtype) -> None:
     """The samples are equal; with active dropout transformers generates."""
@@ -264,7 +296,7 @@ def test_the_copies_are_counted_before_there_are_weights(
     assert len(weights) >= (8 if small else 9), "the head is laid out too"
     assert dry_run(model.to("meta"), config()) == (None, real)
     assert dry_run(model, config(), merge=False) == (None, 0)
-    assert dry_run(model.to(torch.bfloat16), config()) == (None, 0)
+    assert dry_run(model.to(torch.float16), config()) == (None, 0)
 
 
 def test_dropout_falls_back_to_transformers_in_training_only() -> None:

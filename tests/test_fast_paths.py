@@ -300,7 +300,7 @@ def test_check_lists_the_active_fast_paths(tmp_path: Path, override: str, lines_
         ("model.lora.init_lora_weights=mica", "none of its layers is plain"),
         ("model.lora.use_dora=true", "`use_dora` is set"),
         ("trainer.torch_compile=true", "`torch_compile` compiles the products"),
-        ("trainer.bf16=true", "half precision"),
+        ("trainer.fp16=true", "products are in float16"),
     ],
 )
 def test_check_explains_why_lora_is_not_fused(tmp_path: Path, override: str, lines_expected: str) -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from rlm_plugins.rewards.processes import check_processes
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.trainer.rewards import correlation, shares, ties
+from rlm_plugins.workers.time_limit import CallTimeout, time_limit
 
 BATCH: dict[str, Any] = {
     "prompts": ["p", "p", "q", "q"],
@@ -228,6 +230,14 @@ def test_late_completion_costs_only_itself() -> None:
         return 1.0
 
     assert judged(it, timeout=0.2, on_error="zero") == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_a_limit_may_be_over_before_the_call_begins() -> None:
+    """As on a busy machine: nothing is interrupted after it."""
+    for _ in range(100):
+        with pytest.raises(CallTimeout), time_limit(0.0):
+            time.sleep(60)
+    assert sum(thread.name == "time limit" for thread in threading.enumerate()) < 5
 
 
 def test_limit_of_a_call_in_another_thread() -> None:

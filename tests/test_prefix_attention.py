@@ -99,7 +99,7 @@ def test_logits_are_those_of_the_whole_sequence(
         assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         done = torch.tensor([draw.random() < 0.3 for _ in left])
         done[draw.randrange(len(left))] = False
-        past.evict(places := surviving_indices(done))
+        past.evict(places := surviving_indices(done.tolist()))
         left = left[places]
     once = kept[:: model.config.num_hidden_layers]
     assert once == alive[: len(once)], "prompts without rows are gone"
@@ -198,7 +198,7 @@ def test_logits_after_prompts_that_start_alike(
         assert torch.allclose(step(words[left, t], past), expected, atol=1e-5)
         done = torch.tensor([draw.random() < 0.3 for _ in left])
         done[draw.randrange(len(left))] = False
-        past.evict(places := surviving_indices(done))
+        past.evict(places := surviving_indices(done.tolist()))
         left = left[places]
     assert bool(kept) == (least == 0 or (least == 100 and len(twin) > 3))
 

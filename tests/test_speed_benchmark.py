@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gpu
 import grpo_speed
 import pytest
 import speed_report
@@ -84,6 +85,11 @@ def test_trainer_with_other_gradients_is_not_timed() -> None:
 def test_bfloat16_memory_is_at_most_that_of_trl() -> None:
     found = half_precision()  # of three workloads: one alone is now nearer, now further, by a tenth
     assert 1e-3 < found[OURS] <= 1.1 * found[STOCK]
+
+
+def test_gpu_command_checks_decoding_on_a_cpu_too() -> None:
+    assert len([*gpu.decoding()]) == 2
+    assert torch.cuda.is_available() or gpu.main([]) == 2
 
 
 def test_limit_counts_the_required_work() -> None:

@@ -94,9 +94,9 @@ def time_limit(seconds: float) -> Iterator[None]:
     watch = threading.Thread(target=call.watch, args=(seconds,), daemon=True, name="time limit")
     _calls.append(call)
     with _signal_handlers(), _exit_if_blocked(seconds + GRACE):
-        watch.start()
         try:
             try:
+                watch.start()  # on a busy machine the limit may be over before the block begins
                 yield
             finally:
                 call.is_done.set()  # from here on it is not interrupted
@@ -147,8 +147,10 @@ def _interrupt(thread: int) -> None:
 
 def _stack_of(thread: int | None) -> str:
     """Return the last calls of a thread as text; empty if it has ended."""
-    frame = sys._current_frames().get(thread or 0)
-    return "".join(traceback.format_stack(frame)[-3:]).rstrip() if frame is not None else ""
+    with contextlib.suppress(Exception):  # the thread runs on meanwhile; its interruption must not depend on this
+        frame = sys._current_frames().get(thread or 0)
+        return "".join(traceback.format_stack(frame)[-3:]).rstrip() if frame is not None else ""
+    return ""
 
 
 _limits: list[float] = []

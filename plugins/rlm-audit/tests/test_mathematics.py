@@ -10,6 +10,7 @@ from rlm_audit.mathematics import FAMILY
 from rlm_testing.fake_packages import registered
 
 math = registered("math")
+PATIENT = ["seconds=60"]  # a busy machine changes no verdict
 
 
 def mistakes(report: dict[str, Any], expected: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def require_no_mistakes(report: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("math")
 def test_math_accuracy_makes_no_mistake() -> None:
     """One case of a quarter of the classes."""
-    report = audit("math_accuracy", number=len(FAMILY.generators) // 4, seed=19)
+    report = audit("math_accuracy", PATIENT, number=len(FAMILY.generators) // 4, seed=19)
     assert report["cases"] > 0.97 * (len(FAMILY.generators) // 4)
     require_no_mistakes(report)
 
@@ -34,7 +35,7 @@ def test_math_accuracy_makes_no_mistake() -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("math")
 def test_math_accuracy_makes_no_mistake_among_thousands() -> None:
-    report = audit("math_accuracy", number=6_000, seed=20)
+    report = audit("math_accuracy", PATIENT, number=6_000, seed=20)
     assert report["cases"] > 5_000
     require_no_mistakes(report)
 

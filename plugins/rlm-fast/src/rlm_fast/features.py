@@ -86,7 +86,7 @@ class Features:
         """LoRA layers with a fused product."""
         return self._feature(
             "fused_lora",
-            (self.args.bf16 or self.args.fp16, "products are in half precision"),
+            (self.args.fp16, "products are in float16"),
             (self.args.torch_compile, "`torch_compile` compiles the products"),
             (self.sharded, SHARDED),
         )
@@ -231,10 +231,12 @@ class StageFeatures(Features):
 
         from rlm_fast.fused_layers import is_fusible
 
+        if getattr(self.stage.source.config, "quantization_config", None) is not None:
+            return "the base is quantized"
         if any(type(layer) is Linear and is_fusible(layer) for layer in self.model.train().modules()):
             return None
         options = [name for name in ("lora_dropout", "use_dora", "lora_bias") if (self.stage.lora or {}).get(name)]
-        return f"`{options[0]}` is set" if options else "none of its layers is plain, in float32"
+        return f"`{options[0]}` is set" if options else "none of its layers is plain, in float32 or bfloat16"
 
     def _skip_reason(self) -> str | None:
         """Return the terms of the loss in which zero-advantage completions have a gradient, or None."""
@@ -263,9 +265,10 @@ class StageFeatures(Features):
             if has_dropout(self.model):
                 return Feature(name, "dropout is on, and two passes have different masks")
             return Feature(name, detail="from the first pass over a generation")
-        if self._records_logprobs() and not self.stage.rollouts and not self.args.bf16 and not self.args.fp16:
-            limits = "if the weights are float32 and positions are relative; else recomputed"
-            return Feature(name, detail=f"recorded during decoding, {limits}")
+        if self._records_logprobs() and not self.stage.rollouts:
+            if self.args.bf16 or self.args.fp16 or next(self.model.parameters()).element_size() < 4:
+                return Feature(name, "half precision rounds differently in decoding: the first ratio would not be 1")
+            return Feature(name, detail="recorded during decoding, if positions are relative; else recomputed")
         return Feature(name, "a part needs them for scoring" if scored else "a generation is several optimizer steps")
 
     def _records_logprobs(self) -> bool:

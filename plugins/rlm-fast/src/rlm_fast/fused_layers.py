@@ -25,10 +25,11 @@ from rlm_fast.linear_layers import (
     adapters,
     chunk_tokens,
     fast_linear,
-    is_mergeable,
     is_patched,
     is_plain,
+    is_sum,
     output_first,
+    product_dtype,
     sum_of_products,
 )
 from rlm_plugins.errors import RlmError
@@ -164,7 +165,7 @@ class FusedLinear(Linear):  # type: ignore[misc]
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return (…, O) from (…, I); PEFT computes small calls, other dtypes and layers with a trained base."""
         is_small = x.numel() * self.out_features < MIN_PRODUCTS
-        if is_small or args or kwargs or x.dtype != torch.float32 or is_traced():
+        if is_small or args or kwargs or is_traced():
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         base, output = self.base_layer, None
         weight, flat = output_first(base, base.weight), x.reshape(-1, x.shape[-1])
@@ -194,10 +195,10 @@ class _Fused(torch.autograd.Function):
         b: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        u = fast_linear(x, a)
-        ctx.save_for_backward(x, weight, a, b, u)
-        ctx.scale = scale
-        return fast_linear(x, weight, bias).addmm_(u, b.T, alpha=scale)
+        ctx.save_for_backward(x_a := x.to(product_dtype(a)), weight, a, b, u := fast_linear(x_a, a.to(x_a.dtype)))
+        ctx.scale, ctx.dtype = scale, x.dtype
+        x, weight, bias = _cast(product_dtype(weight), x, weight, bias)
+        return _plus(fast_linear(x, weight, bias), u, b.T, scale)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
@@ -205,14 +206,20 @@ class _Fused(torch.autograd.Function):
             raise RlmError("second derivatives require PEFT's LoRA layers", hint="set `speed: {fused_lora: false}`")
         x, weight, a, b, u = ctx.saved_tensors
         g_x = g_a = g_b = None
-        v = fast_linear(g, b.T)
+        h, b = _cast(u.dtype, g, b)
+        v = fast_linear(h, b.T)
         if ctx.needs_input_grad[0]:
-            g_x = fast_linear(g, weight.T).addmm_(v, a, alpha=ctx.scale)
+            g_x = _plus(fast_linear(g, weight.to(g.dtype).T), v, a, ctx.scale).to(ctx.dtype)
         if ctx.needs_input_grad[3]:
             g_a = sum_of_products(v, x).mul_(ctx.scale)
         if ctx.needs_input_grad[4]:
-            g_b = sum_of_products(u, g).mul_(ctx.scale).T  # twice as fast as gᵀ u
+            g_b = sum_of_products(u, h).mul_(ctx.scale).T  # twice as fast as gᵀ u
         return g_x, None, None, g_a, g_b, None
+
+
+def _plus(y: torch.Tensor, u: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return y + scale · u b in the dtype of y, computed in that of u; may overwrite y."""
+    return y.to(u.dtype).addmm_(u, b.to(u.dtype), alpha=scale).to(y.dtype)
 
 
 def is_traced() -> bool:
@@ -221,15 +228,15 @@ def is_traced() -> bool:
 
 
 def is_fusible(layer: Any) -> bool:
-    """Return True if a LoRA layer has one mergeable adapter, a frozen base, and computes in float32."""
+    """Return True if a LoRA layer has one adapter that is a sum of products, and a frozen base."""
     trained = any(x.requires_grad for x in layer.base_layer.parameters())
-    return is_mergeable(layer) and len(adapters(layer)) == 1 and not trained
+    return is_sum(layer) and len(adapters(layer)) == 1 and not trained
 
 
 LAYERS = ("gate_proj", "up_proj", "down_proj")
 ACTIVATIONS = ("SiLU", "SiLUActivation")
 """Classes of PyTorch and transformers that compute silu."""
-TOLERANCE = 1e-4
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
 """Largest difference of an output from that of the module, as a share of the largest output."""
 _CLASSES: dict[type, type] = {}
 """Class of a gated MLP → its fused subclass."""
@@ -264,7 +271,7 @@ class FusedMLP:
         """Return (…, D) from (…, D); the module computes small calls, other dtypes and modified layers."""
         layers = [getattr(self, name) for name in LAYERS]
         is_small = x.numel() * layers[0].out_features < MIN_PRODUCTS
-        if is_small or x.dtype != torch.float32 or is_traced() or not has_fusible_layers(self):
+        if is_small or is_traced() or not has_fusible_layers(self):
             return super().forward(x)  # type: ignore[misc,no-any-return]
         return _call(layers, x)
 
@@ -288,26 +295,28 @@ def _fused_class(module: type) -> type:
 def _matches_fused(module: Any) -> bool:
     """Return True if the module computes the gated MLP: any class may have layers of these names."""
     weight = module.gate_proj.base_layer.weight
-    if weight.is_meta or weight.dtype != torch.float32:
+    if weight.is_meta:
         return False
-    x = torch.linspace(-1, 1, 2 * module.gate_proj.in_features, device=weight.device).cos().view(2, -1)
+    x = torch.linspace(-1, 1, 2 * module.gate_proj.in_features, device=weight.device).cos().view(2, -1).to(weight.dtype)
     expected, actual = module(x), _call([getattr(module, name) for name in LAYERS], x)
-    return bool((actual - expected).abs().max() <= TOLERANCE * expected.abs().max())
+    return bool((actual - expected).abs().max() <= TOLERANCE[weight.dtype] * expected.abs().max())
 
 
 class _Gated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *layers: Any) -> torch.Tensor:  # type: ignore[override]
         gate_w, gate_a, gate_b, gate_s, up_w, up_a, up_b, up_s, down_w, down_a, down_b, down_s = layers
-        u = fast_linear(x, torch.cat([gate_a, up_a]))
+        dtype, inner = product_dtype(gate_w), product_dtype(gate_a)
+        ctx.scales, ctx.dtype = (gate_s, up_s, down_s), x.dtype
+        x, x_a = x.to(dtype), x.to(inner)
+        u = fast_linear(x_a, torch.cat([gate_a, up_a]).to(inner))
         u_gate, u_up = u.split([len(gate_a), len(up_a)], 1)
-        gate = fast_linear(x, gate_w).addmm_(u_gate, gate_b.T, alpha=gate_s)
-        up = fast_linear(x, up_w).addmm_(u_up, up_b.T, alpha=up_s)
+        gate = _plus(fast_linear(x, gate_w.to(dtype)), u_gate, gate_b.T, gate_s)
+        up = _plus(fast_linear(x, up_w.to(dtype)), u_up, up_b.T, up_s)
         h = F.silu(gate).mul_(up)
-        u_down = fast_linear(h, down_a)
-        ctx.save_for_backward(x, gate, up, u, u_down, *(y for y in layers if isinstance(y, torch.Tensor)))
-        ctx.scales = gate_s, up_s, down_s
-        return fast_linear(h, down_w).addmm_(u_down, down_b.T, alpha=down_s)
+        u_down = fast_linear(h.to(inner), down_a.to(inner))
+        ctx.save_for_backward(x_a, gate, up, u, u_down, *(y for y in layers if isinstance(y, torch.Tensor)))
+        return _plus(fast_linear(h, down_w.to(dtype)), u_down, down_b.T, down_s)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
@@ -315,22 +324,26 @@ class _Gated(torch.autograd.Function):
             raise RlmError("second derivatives require PEFT's LoRA layers", hint="set `speed: {fused_lora: false}`")
         x, gate, up, u, u_down, gate_w, gate_a, gate_b, up_w, up_a, up_b, down_w, down_a, down_b = ctx.saved_tensors
         gate_s, up_s, down_s = ctx.scales
+        gate_w, up_w, down_w = _cast(g.dtype, gate_w, up_w, down_w)
+        g_a, gate_b, up_b, down_b = _cast(u.dtype, g, gate_b, up_b, down_b)
         ranks = [len(gate_a), len(up_a)]
-        v = fast_linear(g, down_b.T).mul_(down_s)
+        v = fast_linear(g_a, down_b.T).mul_(down_s)
         g_up = F.silu(gate)
-        h = g_up * up
-        g_down_a, g_down_b = sum_of_products(v, h), sum_of_products(u_down, g).mul_(down_s).T
+        h = (g_up * up).to(u.dtype)
+        g_down_a, g_down_b = sum_of_products(v, h), sum_of_products(u_down, g_a).mul_(down_s).T
         del h
-        g_gate = fast_linear(g, down_w.T).addmm_(v, down_a)  # the gradient of h, for two lines
+        g_gate = _plus(fast_linear(g, down_w.T), v, down_a, 1.0)  # the gradient of h, for two lines
         g_up.mul_(g_gate)
         torch.ops.aten.silu_backward.grad_input(g_gate.mul_(up), gate, grad_input=g_gate)
-        v = torch.cat([fast_linear(g_gate, gate_b.T).mul_(gate_s), fast_linear(g_up, up_b.T).mul_(up_s)], 1)
+        gate_in, up_in = _cast(u.dtype, g_gate, g_up)
+        v = torch.cat([fast_linear(gate_in, gate_b.T).mul_(gate_s), fast_linear(up_in, up_b.T).mul_(up_s)], 1)
         g_gate_a, g_up_a = sum_of_products(v, x).split(ranks)
         u_gate, u_up = u.split(ranks, 1)
-        g_gate_b = sum_of_products(u_gate, g_gate).mul_(gate_s).T
-        g_up_b = sum_of_products(u_up, g_up).mul_(up_s).T
+        g_gate_b = sum_of_products(u_gate, gate_in).mul_(gate_s).T
+        g_up_b = sum_of_products(u_up, up_in).mul_(up_s).T
         g_x = None
         if ctx.needs_input_grad[0]:
-            g_x = fast_linear(g_gate, gate_w.T).add_(fast_linear(g_up, up_w.T)).addmm_(v, torch.cat([gate_a, up_a]))
+            g_x = fast_linear(g_gate, gate_w.T).add_(fast_linear(g_up, up_w.T))
+            g_x = _plus(g_x, v, torch.cat([gate_a, up_a]), 1.0).to(ctx.dtype)
         gate_grads, up_grads = (None, g_gate_a, g_gate_b, None), (None, g_up_a, g_up_b, None)
         return g_x, *gate_grads, *up_grads, None, g_down_a, g_down_b, None

@@ -108,28 +108,30 @@ def preallocate(cache: DynamicCache, new_tokens: int = BLOCK) -> None:
     cache.layers = [PreallocatedLayer(min(new_tokens, BLOCK)) for _ in cache.layers]
 
 
-def surviving_indices(done: torch.Tensor) -> torch.Tensor:
-    """Return the indices of unfinished sequences (L,), so that as few as possible change place.
+def surviving_indices(done: Sequence[bool]) -> list[int]:
+    """Return the indices of unfinished sequences, so that as few as possible change place.
 
     The last unfinished sequences fill the places of finished ones.
 
-    Args:
-        done: (B,) True for finished sequences.
-
-    >>> surviving_indices(torch.tensor([False, True, False, True, False]))
-    tensor([0, 4, 2])
+    >>> surviving_indices([False, True, False, True, False])
+    [0, 4, 2]
     """
-    count = int((~done).sum())
-    indices = torch.arange(count, device=done.device)
-    indices[done[:count]] = (~done[count:]).nonzero().squeeze(1) + count
-    return indices
+    count = done.count(False)
+    moved = (index for index in range(count, len(done)) if not done[index])
+    return [next(moved) if is_done else index for index, is_done in enumerate(done[:count])]
 
 
-def evict(cache: DynamicCache, indices: torch.Tensor) -> None:
+def evict(cache: DynamicCache, indices: Sequence[int], device: torch.device) -> None:
     """Keep the sequences at `surviving_indices` in a preallocated cache."""
-    target = (indices != torch.arange(len(indices), device=indices.device)).nonzero().squeeze(1)
+    target = [place for place, index in enumerate(indices) if place != index]
+    moved = [on_device(x, device) for x in (target, [indices[place] for place in target])]
     for layer in cache.layers:
-        layer.evict(len(indices), target, indices[target])
+        layer.evict(len(indices), *moved)
+
+
+def on_device(indices: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Return indices as a tensor, without waiting for a GPU."""
+    return torch.tensor(indices, dtype=torch.long).to(device, non_blocking=True)
 
 
 class KVState:
@@ -157,8 +159,9 @@ class KVState:
         self.position, self._mask = position, None
         if attention_mask is not None and not attention_mask.all():
             # The lowest finite number, since −∞ would be NaN for an empty prompt, which is padding only.
-            lowest = torch.finfo(torch.float32).min
-            zeros = torch.zeros(attention_mask.shape, device=attention_mask.device)
+            dtype = cache.layers[0].keys.dtype
+            lowest = torch.finfo(dtype).min
+            zeros = torch.zeros(attention_mask.shape, device=attention_mask.device, dtype=dtype)
             self._mask = zeros.masked_fill_(attention_mask == 0, lowest)[:, None, None]
         self._cache = cache
         self._common, self._prompts = None, None
@@ -203,9 +206,10 @@ class KVState:
         if self._mask is not None:
             self._mask = F.pad(self._mask, (0, 1))
 
-    def evict(self, indices: torch.Tensor) -> None:
+    def evict(self, rows: Sequence[int]) -> None:
         """Keep the sequences at `surviving_indices`."""
-        evict(self._cache, indices)
+        evict(self._cache, rows, self.position.device)
+        indices = on_device(rows, self.position.device)
         self.position = self.position[indices]
         if self._mask is not None:
             self._mask = self._mask[indices]
@@ -276,10 +280,11 @@ def unpadded(
         attention_mask: (D, P), or None without padding.
         position_ids: (D, P) or (1, P), as transformers prepared them; other shapes are unsupported.
     """
-    mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+    ids = ids.cpu()  # read once: each check and each prompt would wait for a GPU
+    mask = torch.ones_like(ids) if attention_mask is None else attention_mask.cpu()
     if position_ids is None or position_ids.dim() != 2 or not mask.any(1).all():
         return None
-    if ((position_ids != mask.cumsum(1) - 1) & (mask != 0)).any():
+    if ((position_ids.cpu() != mask.cumsum(1) - 1) & (mask != 0)).any():
         return None
     return [prompt[is_token].tolist() for prompt, is_token in zip(ids, mask.bool(), strict=True)]
 

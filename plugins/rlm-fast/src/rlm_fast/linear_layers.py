@@ -196,7 +196,12 @@ def is_alone(layer: Any) -> bool:
 
 
 def is_mergeable(layer: Any) -> bool:
-    """Return True if a module is a LoRA layer in float32 whose output is the sum of two plain products."""
+    """Return True if the adapter of a LoRA layer can be merged into a copy of its base, in that dtype."""
+    return is_sum(layer) and product_dtype(layer.base_layer.weight) == layer.base_layer.weight.dtype
+
+
+def is_sum(layer: Any) -> bool:
+    """Return True if a module is a LoRA layer, in float32 or bfloat16, whose output is a sum of plain products."""
     # Exact type: a subclass may compute anything.
     if type(layer) not in LORA or layer.disable_adapters or layer.merged or "forward" in vars(layer):
         return False
@@ -205,8 +210,15 @@ def is_mergeable(layer: Any) -> bool:
         return False
     if any(_is_modified(layer, name) for name in active):
         return False
-    base = layer.base_layer
-    return is_plain(base) and all(_is_float(x) for x in (base.weight, *_adapter_weights(layer, active)))
+    weights = (side[name].weight for side in (layer.lora_A, layer.lora_B) for name in active)
+    dtypes = {product_dtype(x) for x in (layer.base_layer.weight, *weights)}
+    return is_plain(layer.base_layer) and dtypes <= {torch.float32, torch.bfloat16}
+
+
+def product_dtype(x: torch.Tensor) -> torch.dtype:
+    """Return the dtype in which products with a weight are computed."""
+    is_autocast = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+    return torch.get_autocast_dtype(x.device.type) if is_autocast else x.dtype
 
 
 def adapters(layer: Any) -> list[str]:
@@ -237,24 +249,16 @@ def output_first(base: Any, weight: torch.Tensor) -> torch.Tensor:
     return weight if isinstance(base, torch.nn.Linear) else weight.T
 
 
-def _adapter_weights(layer: Any, active: list[str]) -> list[torch.Tensor]:
-    return [side[name].weight for side in (layer.lora_A, layer.lora_B) for name in active]
-
-
-def _is_float(x: torch.Tensor) -> bool:
-    """Return True if products with a tensor are computed in float32."""
-    is_autocast = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
-    return x.dtype == torch.float32 and not is_autocast
-
-
 def base_of(layer: Any) -> Any:
     """Return the linear layer that a LoRA layer wraps; any other layer itself."""
     return getattr(layer, "base_layer", layer)
 
 
 def is_cast(model: Any) -> bool:
-    """Return True if accelerate casts a model to half precision at each call, though its weights are float32."""
-    return "_original_forward" in vars(model)
+    """Return True if autocast, by accelerate or by a context, casts the weights of a model at each call."""
+    weight = next(model.parameters())
+    is_autocast = "_original_forward" in vars(model) or product_dtype(weight) != weight.dtype
+    return weight.dtype != torch.bfloat16 and is_autocast
 
 
 MERGE_TOKENS = 32
@@ -291,9 +295,11 @@ def merged_weight(layer: Any, out: torch.Tensor | None = None) -> torch.Tensor:
     """
     base = base_of(layer)
     weight = output_first(base, base.weight.detach())
+    dtype, buffer = weight.dtype, out if weight.dtype == torch.float32 else None
     for name in adapters(layer) if base is not layer else ():
-        a, b = layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach()
-        weight = torch.addmm(weight, b, a, alpha=layer.scaling[name], out=out)
+        a, b = (side[name].weight.detach().float() for side in (layer.lora_A, layer.lora_B))
+        weight = torch.addmm(weight.float(), b, a, alpha=layer.scaling[name], out=buffer)
+    weight = weight.to(dtype)  # rounded once
     return weight if out is None or weight is out else out.copy_(weight)
 
 

@@ -58,7 +58,7 @@ class UnsupportedModel(Exception):
 def decoder_and_head(model: Any) -> tuple[Any, Any]:
     """Return the decoder and the language head of a Llama-type model."""
     base = check_submodules(causal_model(check_hooks(model)), "model")
-    if torch.is_autocast_enabled(base.device.type) or is_cast(base):
+    if is_cast(base):
         raise UnsupportedModel
     return check_submodules(base.model, "decoder"), base.lm_head
 
@@ -102,19 +102,19 @@ def embedding_weight(module: Any) -> torch.Tensor:
 
 
 class Norm:
-    """RMSNorm in half as many kernel calls as the module: √D w x / √(|x|² + D ε)."""
+    """RMSNorm in half as many kernel calls as the module, in float32: √D w x / √(|x|² + D ε)."""
 
     def __init__(self, module: Any) -> None:
         if "variance_epsilon" not in vars(check_forward(module)) or module._parameters.keys() != {"weight"}:
             raise UnsupportedModel
         size = module.weight.shape[-1]
-        self._weight = module.weight.detach() * math.sqrt(size)
+        self._weight = module.weight.detach().float() * math.sqrt(size)
         self._epsilon = self._weight.new_tensor(math.sqrt(size * module.variance_epsilon))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the normalized input (…, D), without gradient."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x.div(length.hypot_(self._epsilon)).mul_(self._weight)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        return x.div(length.hypot_(self._epsilon)).mul_(self._weight).to(x.dtype)
 
 
 class InPlaceLinear:
@@ -123,14 +123,15 @@ class InPlaceLinear:
     def __init__(self, *layers: Any) -> None:
         bases = [base_of(layer) for layer in layers]
         self._products = [(output_first(base, base.weight.detach()), base.bias) for base in bases]
+        dtype = bases[0].weight.dtype
         pairs = [
-            (index, layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach().T, layer.scaling[name])
+            (index, *(x[name].weight.detach().to(dtype) for x in (layer.lora_A, layer.lora_B)), layer.scaling[name])
             for index, (layer, base) in enumerate(zip(layers, bases, strict=True))
             for name in (adapters(layer) if base is not layer else ())
         ]
         # One thin product for all adapters: each call has overhead.
         self._down = torch.cat([a for _, a, _, _ in pairs]) if pairs else None
-        self._up = [(index, len(a), b, scale) for index, a, b, scale in pairs]
+        self._up = [(index, len(a), b.T, scale) for index, a, b, scale in pairs]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs (L, O) for the input (L, I), without gradient."""
@@ -147,12 +148,13 @@ class InPlaceLinear:
 
 
 def fused_linear(*layers: Any, merge: bool = True) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return one function for linear layers with the same input in float32; outputs are concatenated."""
+    """Return one function for linear layers with the same input and dtype; outputs are concatenated."""
     if not all(is_alone(check_hooks(layer)) for layer in layers):
         raise UnsupportedModel
     bases = [base_of(layer) for layer in layers]
     biases = [base.bias for base in bases if base.bias is not None]
-    if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
+    dtypes = {base.weight.dtype for base in bases}
+    if dtypes not in ({torch.float32}, {torch.bfloat16}) or len(biases) not in (0, len(bases)):
         raise UnsupportedModel
     if not merge:
         return InPlaceLinear(*layers)
@@ -211,7 +213,7 @@ class LlamaStep:
         for layer in self._layers:
             x = layer(x, cos, sin, state)
         state.advance()
-        return self._head(self._norm(x if predicting is None else x[predicting]))
+        return self._head(self._norm(x if predicting is None else x[predicting])).float()
 
 
 class StepLayer:
@@ -253,7 +255,7 @@ class StepLayer:
 logger = logging.getLogger(__name__)
 _AGREES: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()
 """Result per model, with and without copied weights."""
-TOLERANCE = 1e-4
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
 """Largest difference of a logit, as a share of the largest logit."""
 
 
@@ -293,4 +295,5 @@ def _agrees(step: LlamaStep, model: Any) -> bool:
         actual = torch.stack([first, step(ids[:, -1], state)], 1)
     except MODEL_ERRORS:
         return False
-    return expected.shape == actual.shape and bool((expected - actual).abs().max() <= TOLERANCE * expected.abs().max())
+    largest = TOLERANCE[model.dtype] * expected.abs().max()
+    return expected.shape == actual.shape and bool((expected - actual).abs().max() <= largest)

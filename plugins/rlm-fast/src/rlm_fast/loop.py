@@ -8,7 +8,7 @@ processors the call falls back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -24,6 +24,7 @@ from rlm_fast.kv_cache import (
     distinct_prompts,
     evict,
     has_plain_layers,
+    on_device,
     preallocate,
     surviving_indices,
     unpadded,
@@ -125,7 +126,7 @@ class ActiveSequences:
         share: bool = True,
     ) -> None:
         self._model, self._config, self._model_kwargs, self._processors = model, config, model_kwargs, processors
-        self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
+        self.pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
         self.ids, self.total = input_ids, len(input_ids)
         self.indices = torch.arange(self.total, device=input_ids.device)
         self._columns: list[torch.Tensor] = [input_ids]
@@ -209,21 +210,18 @@ class ActiveSequences:
     def append(self, token: torch.Tensor) -> None:
         """Append the next token (L,) to each active sequence."""
         self.ids = torch.cat([self.ids, token[:, None]], 1)
-        column = token.new_full((self.total, 1), self._pad)
+        column = token.new_full((self.total, 1), self.pad)
         column[self.indices, 0] = token
         self._columns.append(column)
 
-    def evict(self, done: torch.Tensor) -> None:
-        """Remove finished sequences; at least one must remain.
-
-        Args:
-            done: (L,) True for finished sequences.
-        """
-        survivors = surviving_indices(done)
+    def evict(self, done: Sequence[bool]) -> None:
+        """Remove the sequences for which `done` is True; at least one must remain."""
+        rows, device = surviving_indices(done), self.ids.device
+        survivors = on_device(rows, device)
         if self._state is not None:
-            self._state.evict(survivors)
+            self._state.evict(rows)
         else:
-            evict(self._cache, survivors)
+            evict(self._cache, rows, device)
             self._model_kwargs = _select(self._model_kwargs, survivors, len(self.indices))
         # A processor may keep tensors with one entry per sequence; others hold for any batch.
         for processor in self._processors:
@@ -233,10 +231,74 @@ class ActiveSequences:
                     setattr(processor, name, x[survivors])
         self.indices, self.ids = self.indices[survivors], self.ids[survivors]
 
+    def drop(self, tokens: int) -> None:
+        """Remove the last tokens of all sequences."""
+        del self._columns[len(self._columns) - tokens :]
+
     @property
     def all_ids(self) -> torch.Tensor:
         """(B, P + T) prompts and completions, padded after their end."""
         return torch.cat(self._columns, 1)
+
+
+CHECK_EVERY, GPU_CHECKS = {"cpu": 1}, 8
+"""Type of a device → tokens between two reads of what has ended; the number for others, where a read waits."""
+
+
+class Progress:
+    """Ends of the active sequences, read from the device once per block of tokens.
+
+    Sequences that have ended within a block, `ended` (L,), are padded until its last token and then evicted. Tokens
+    after the end of all sequences, and their random numbers, are undone.
+    """
+
+    def __init__(self, active: ActiveSequences, config: Any, on_finished: OnFinished | None) -> None:
+        self._active, self._max_length, self._on_finished = active, config.max_length, on_finished
+        self._start, device = active.ids.shape[1], active.ids.device
+        self._block = CHECK_EVERY.get(device.type, GPU_CHECKS)
+        self._random: Any = torch.cuda if device.type == "cuda" else torch
+        self._begin()
+
+    def _begin(self) -> None:
+        self.ended = self._invalid = torch.zeros_like(self._active.indices, dtype=torch.bool)
+        self._ends, self._states = list[torch.Tensor](), list[torch.Tensor]()
+
+    def padded(self, token: torch.Tensor) -> torch.Tensor:
+        """Return the next token (L,) of a sampler, padding for sequences that have ended."""
+        self._invalid = self._invalid | ((token < 0) & ~self.ended)
+        return token.clamp(min=0).masked_fill(self.ended, self._active.pad)
+
+    def is_over(self, done: torch.Tensor) -> bool:
+        """Return True if all sequences have ended, with this token (L,) or before; after a block, evict those."""
+        self.ended = self.ended | done
+        self._ends.append(self.ended)
+        if self._block > 1:
+            self._states.append(self._random.get_rng_state())
+        if len(self._ends) < self._block and self._active.ids.shape[1] < self._max_length:
+            return False
+        *ends, invalid = torch.stack([*self._ends, self._invalid]).tolist()  # the only read of a block
+        if any(invalid):
+            raise RuntimeError("expected finite logits, got NaN or infinity: no token can be sampled")
+        tokens = [sum(column) for column in zip(*ends, strict=True)]  # from the last one of each sequence
+        if any(tokens) and self._on_finished is not None:
+            self._report([row for row, count in enumerate(tokens) if count], tokens)
+        if all(tokens):
+            self._active.drop(min(tokens) - 1)
+            if self._block > 1:
+                self._random.set_rng_state(self._states[-min(tokens)])
+            return True
+        if any(tokens):  # only now: the callback needs the ids of finished sequences
+            self._active.evict([count > 0 for count in tokens])
+        self._begin()
+        return False
+
+    def _report(self, rows: list[int], tokens: list[int]) -> None:
+        """Call `on_finished` with the sequences at `rows`, without the padding after their last token."""
+        ids = torch.cat([self._active.indices[:, None], self._active.ids[:, self._start :]], 1)
+        read = ids[on_device(rows, ids.device)].tolist()
+        completions = [x[: len(x) - tokens[row] + 1] for row, (_, *x) in zip(rows, read, strict=True)]
+        with torch.inference_mode(False), torch.no_grad():
+            self._on_finished([first for first, *_ in read], completions)  # type: ignore[misc]
 
 
 def _select(model_kwargs: dict[str, Any], indices: torch.Tensor, batch_size: int) -> dict[str, Any]:
@@ -279,25 +341,20 @@ def decode(
     step = verified_step(model, merge=merge)
     active = ActiveSequences(model, input_ids, generation_config, model_kwargs, logits_processor, step, share=share)
     select = (sampler or MultinomialSampler()) if generation_config.do_sample else greedy
+    progress = Progress(active, generation_config, on_finished)
     recorded: list[tuple[torch.Tensor, ...]] | None = [] if return_logprobs else None
     with merged(model) if merge and step is None else nullcontext():
         logits = active.prefill()
         # Without a step the model itself is called, and may keep tensors that must not be inference tensors.
         with torch.inference_mode() if active.uses_step else nullcontext():
             while True:
-                token = select(active.process(logits), active.indices, active.total)
+                token = progress.padded(select(active.process(logits), active.indices, active.total))
                 if recorded is not None:
-                    recorded.append((active.indices, *token_statistics(logits, token, generation_config)))
+                    statistics = token_statistics(logits, token, generation_config)
+                    recorded.append((active.indices, *(x.masked_fill(progress.ended, 0.0) for x in statistics)))
                 active.append(token)
-                done = stopping_criteria(active.ids, None)
-                if done.any():  # checked once per token, since a GPU synchronizes here
-                    if on_finished is not None:
-                        completions = active.ids[done, input_ids.shape[1] :].tolist()
-                        with torch.inference_mode(False), torch.no_grad():
-                            on_finished(active.indices[done].tolist(), completions)
-                    if done.all():
-                        break
-                    # Only now: the callback above needs the ids of finished sequences.
-                    active.evict(done)
+                if progress.is_over(stopping_criteria(active.ids, None)):
+                    break
                 logits = active.next_logits()
-    return active.all_ids if recorded is None else generation_from_steps(active.all_ids, recorded)
+    ids = active.all_ids
+    return ids if recorded is None else generation_from_steps(ids, recorded[: ids.shape[1] - input_ids.shape[1]])

@@ -23,7 +23,7 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
-A fused MLP (`fused_layers.py`) saves gate and up only.
+A fused MLP (`fused_layers.py`) saves gate and up only, and one input. Fused layers cast inputs of float32 models only.
 
 With gradient checkpointing a layer saves its input, w D; in the backward pass one layer at a time needs all of the
 above, after the logits are freed. The tests compare this with the tensors that autograd saves for Llama, Qwen2 and
@@ -158,24 +158,27 @@ class Transformer:
             has_head_norms=any("q_norm" in name for name in names),
         )
 
-    def saved(self, width: int, half: bool) -> int:
-        """Return the saved bytes per token and layer, by the table above.
-
-        Args:
-            width: Sequence length, padding included.
-            half: Autocast computes products in two bytes.
-        """
+    def saved(self, width: int, half: bool, fused: bool = False) -> int:
+        """Return the saved bytes per token and layer, by the table above; `width` is that of a padded sequence."""
         trained = self.rank == 0
         product = 2 if half else self.weight
         inside = product if trained or half else self.adapter
-        cast = {self.weight, self.adapter} != {inside}
         norms = (4 + self.weight * trained) * 2 * self.hidden + 8
         if self.has_head_norms:
             heads = self.heads * (self.queries + self.values) // self.queries
             norms += (4 + product * trained) * (self.queries + self.values) + 4 * heads
-        inputs = inside * (5 * self.hidden + (0 if trained else self.queries)) if cast else 2 * product * self.hidden
+        inputs = 2 * product * self.hidden
+        if self._casts(inside, self.weight, fused):
+            inputs = inside * (4 if fused else 5) * self.hidden
+        if not trained and self._casts(inside, product, fused):
+            inputs += inside * self.queries
+        wide = 2 * product if fused else 3 * product + inside
         attention = product * (4 * self.queries + width) + 4 * self.heads
-        return norms + inputs + attention + (3 * product + inside) * self.mlp + 7 * inside * self.rank
+        return norms + inputs + attention + wide * self.mlp + 7 * inside * self.rank
+
+    def _casts(self, inside: int, given: int, fused: bool) -> bool:
+        """Return True if adapters keep inputs of their own, cast from `given` to `inside` bytes per number."""
+        return given != inside or (not fused and {self.weight, self.adapter} != {inside})
 
     def saved_packed(self, load: Load) -> int:
         """Return the saved bytes per layer of a packed micro-batch with `load.packed_prompts` prompts.
@@ -186,9 +189,12 @@ class Transformer:
         product, heads = 2 if load.half else self.weight, self.queries if load.triton else self.values
         copied = load.packed_prompts * sum(load.prompt_len + tokens for tokens in _attention_calls(load))
         inside = product if self.rank == 0 or load.half else self.adapter
-        joined = load.tokens if self.rank and {self.weight, self.adapter} != {inside} else 0  # only the cast is saved
+        joined = (
+            load.tokens if self.rank and self._casts(inside, product, load.fused_mlp) else 0
+        )  # only the cast is saved
         keys = 2 * heads * (load.tokens + copied) - 2 * self.queries * load.tokens
-        return load.tokens * self.saved(0, load.half) + product * (keys + self.queries * (load.tokens - joined))
+        saved = self.saved(0, load.half, load.fused_mlp)
+        return load.tokens * saved + product * (keys + self.queries * (load.tokens - joined))
 
     def masks(self, load: Load) -> int:
         """Return the bytes of the attention masks of completions, shared by all layers: additive and boolean."""
@@ -208,10 +214,9 @@ class Transformer:
         return self._saved_by_layer(load) + self.hidden_states(load.tokens, load.half)
 
     def _saved_by_layer(self, load: Load) -> int:
-        recomputed = 2 * self.weight * self.mlp * load.tokens if load.fused_mlp else 0
         if load.packed_prompts:
-            return self.saved_packed(load) - recomputed
-        return load.tokens * self.saved(load.prompt_len + load.completion_len, load.half) - recomputed
+            return self.saved_packed(load)
+        return load.tokens * self.saved(load.prompt_len + load.completion_len, load.half, load.fused_mlp)
 
     def head(self, load: Load) -> int:
         """Return the bytes of the language head: tiles of logits, and hidden states with their float32 gradient.

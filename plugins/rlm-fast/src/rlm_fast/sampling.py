@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from rlm_plugins.rollout.generator_call import Generation
 
 Sampler = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
-"""(scores of the active sequences (L, V), their indices (L,), number of all sequences) → token ids (L,)."""
+"""(scores of the active sequences (L, V), their indices (L,), number of all sequences) → token ids (L,); −1: none."""
 PIECE, MIN_PIECEWISE = 128, 2**15
 """Length of the pieces in which `argmax` searches, and the least number of elements for which that is faster."""
 
@@ -45,7 +45,7 @@ class MultinomialSampler:
     ) -> Int[torch.Tensor, "L"]:  # noqa: F821
         p = scores.softmax(-1)
         noise = self._exponential(indices, total, p)
-        return _checked(p, argmax(torch.div(p, noise, out=noise)))
+        return _marked(p, argmax(torch.div(p, noise, out=noise)))
 
     def _exponential(self, indices: torch.Tensor, total: int, like: torch.Tensor) -> torch.Tensor:
         """Return the noise e of the active sequences (L, V)."""
@@ -102,13 +102,12 @@ def sample_inverse_cdf(
     level = torch.rand(total, 1, dtype=torch.float64, device=p.device)[indices] * mass
     level = level.minimum(mass.nextafter(torch.zeros_like(mass)))  # rounding must not step over the last token
     token = torch.searchsorted(cdf, level, right=True).squeeze(1).clamp(max=p.shape[-1] - 1)
-    return _checked(p, token)
+    return _marked(p, token)
 
 
-def _checked(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    if not (p.gather(-1, token.unsqueeze(-1)) > 0).all():
-        raise RuntimeError("expected finite logits, got NaN or infinity: no token can be sampled")
-    return token
+def _marked(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """Return the tokens, −1 where the probability is 0 or NaN."""
+    return token.where(p.gather(-1, token.unsqueeze(-1)).squeeze(-1) > 0, -1)
 
 
 def generation_from_steps(ids: torch.Tensor, steps: Iterable[tuple[torch.Tensor, ...]]) -> Generation:

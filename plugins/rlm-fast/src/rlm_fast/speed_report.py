@@ -16,7 +16,7 @@ from rlm_plugins.stage import Stage
 
 TEXTS = {
     "padding_free": ("forward passes", "padding-free, each prompt once per group", "padded"),
-    "fused_lora": ("LoRA in the update", "fused linear layers (float32, large ones)", "layers of PEFT"),
+    "fused_lora": ("LoRA in the update", "fused linear layers (large ones)", "layers of PEFT"),
     "skip_zero_advantage": ("zero-advantage completions", "skipped in the update", "part of the update"),
     "group_micro_batches": ("micro-batches", "grouped by prompt, zero-advantage completions last", "shuffled by TRL"),
     "merge_micro_batches": ("micro-batch size", "", ""),

@@ -119,7 +119,7 @@ def attend_all(
     output, z = attend(query, keys, values, mask, scale)
     for prefix in prefixes:
         other, other_z = prefix.attend(layer, query, scale)
-        output = output.lerp(other, (other_z - z).sigmoid_().unsqueeze(-1))
+        output = output.lerp(other, (other_z - z).sigmoid_().unsqueeze(-1).to(output.dtype))
         z = torch.logaddexp(z, other_z) if len(prefixes) > 1 else z
     return output.transpose(1, 2)
 
