@@ -150,19 +150,14 @@ def findings_page() -> str:
 
 What `rlm why` can find, and `rlm check` before a run where settings or data suffice ([diagnosis](../diagnosis.md)). A
 finding is reported if all of its bounds are violated. It is left out where another one explains it. `rlm explain NAME`
-prints an entry. The last column is a run that violates the rule: overrides of an RL stage, or a description.
+prints an entry with the findings that it explains, and a run that violates it.
 
-| finding | reported if | try | explains | example |
-|---|---|---|---|---|"""
+| finding | reported if | try |
+|---|---|---|"""
     rows = []
     for rule in (rule.described() for rule in RULES):
-        is_override = re.match(r"[\w.]+=", rule["example"])
-        cells = [
-            f"`{rule['name']}` ({rule['severity']})",
-            f"{', '.join(rule['bounds'])}; {rule['when']}",
-            rule["remedy"],
-        ]
-        cells += [", ".join(rule["symptoms"]), f"`{rule['example']}`" if is_override else rule["example"]]
+        finding = f"`{rule['name']}` ({rule['severity']})"
+        cells = [finding, f"{', '.join(rule['bounds'])}; {rule['when']}", rule["remedy"]]
         rows.append(f"| {' | '.join(map(cell, cells))} |")
     return "\n".join([head, *rows, ""])
 

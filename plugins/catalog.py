@@ -31,7 +31,7 @@ from rlm_plugins.registry.registry import PACKAGES
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"
 COLUMNS = ("environment", "rewards")
-"""Recipe keys with a column of their own; a package's other parts share one."""
+"""Recipe keys with a column in the overview."""
 BUILT_IN = (
     "built in",
     "../rlm_plugins/builtin",
@@ -82,19 +82,12 @@ def _plugin_packages() -> Iterator[tuple[str, tuple[tuple[str, str, str], str]]]
 
 
 def overview(listed: list[Package]) -> str:
-    """Return a table with one line per package: its subject and the names of its parts."""
-    lines = ["| package | subject | environments | rewards | also |", "|---|---|---|---|---|"]
+    """Return a table with one line per package: its subject, environments and rewards."""
+    lines = ["| package | subject | environments | rewards |", "|---|---|---|---|"]
     for package in listed:
         environments, rewards = (_names(package.parts.get(key, [])) for key in COLUMNS)
-        others = "" if package.name == BUILT_IN[0] else _others(package)
-        lines.append(
-            f"| [{package.name}]({package.folder}) | {package.about} | {environments} | {rewards} | {others} |"
-        )
+        lines.append(f"| [{package.name}]({package.folder}) | {package.about} | {environments} | {rewards} |")
     return "\n".join(lines)
-
-
-def _others(package: Package) -> str:
-    return "; ".join(f"{key}: {_names(entries)}" for key, entries in package.parts.items() if key not in COLUMNS)
 
 
 def _names(entries: list[listing.Entry]) -> str:
@@ -110,7 +103,8 @@ def parts(listed: list[Package]) -> str:
         for key, entries in package.parts.items():
             if key in COLUMNS or not built_in:  # `rlm explain` has the other built-in parts
                 rows += [f"| {key} | `{entry['name']}` | {_cell(entry['about'])} |" for entry in entries]
-        tables.append(f"## [{package.name}]({package.folder})\n\n{package.about}\n\n" + "\n".join(rows))
+        if len(rows) > 2:  # some packages have no parts
+            tables.append(f"## [{package.name}]({package.folder})\n\n" + "\n".join(rows))
     return "\n\n".join(tables)
 
 

@@ -240,12 +240,6 @@ def test_the_table_of_algorithms_lists_all_of_them() -> None:
     ]
 
 
-def test_the_table_of_algorithms_lists_those_of_packages() -> None:
-    page, packages = (ROOT / "docs" / "algorithms.md").read_text(), (ROOT / "plugins" / "README.md").read_text()
-    names = re.findall(r"^\| `[a-z]+/([a-z0-9_]+)` \|", page, flags=re.M)
-    assert sorted(names) == sorted(re.findall(r"^\| algorithm \| `([a-z0-9_]+)` \|", packages, flags=re.M))
-
-
 def readme_recipe() -> str:
     return next(block for block in blocks("yaml") if "GRPO trains" in block)
 

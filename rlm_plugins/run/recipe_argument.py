@@ -57,7 +57,7 @@ def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
         if not _confirmed(recipe):
             sends = " or sends data" if any(entry.kind in RECEIVERS for entry in unknown) else ""
             raise RlmError(
-                f"{recipe.path.name} runs code{sends} that is not trusted: {', '.join(map(_name, unknown))}",
+                f"it runs code{sends} that is not trusted: {', '.join(map(_name, unknown))}",
                 where=str(recipe.path),
                 hint="read this code, then repeat the command with --trust; it is remembered until the code changes",
             )

@@ -119,7 +119,7 @@ def failure(error: BaseException) -> str:
     """Return the message of an exception and where it was raised, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return f"it raised {type(error).__name__}: {error}{place}"
+    return f"it raised {f'{type(error).__name__}: {error}'.removesuffix(': ')}{place}"
 
 
 def load_checkpoint(new: Bound, old: Bound) -> None:
