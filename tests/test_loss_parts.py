@@ -31,13 +31,6 @@ W = st.floats(0.01, 5.0)
 A = st.floats(-3.0, 3.0)
 
 
-def with_derivative(loss: Any, w: float, advantage: float, **knobs: Any) -> tuple[float, float]:
-    """Return ℓ and dℓ/dw at one token."""
-    ratio = torch.tensor([[w]], dtype=torch.float64, requires_grad=True)
-    value = loss(ratio, torch.tensor([[advantage]], dtype=torch.float64), **knobs)
-    return value.item(), torch.autograd.grad(value.sum(), ratio)[0].item()
-
-
 def test_logged_clip_fraction_is_exact() -> None:
     seen: dict[str, torch.Tensor] = {}
     ratio = torch.tensor([[0.5, 0.5, 1.0, 2.0, 2.0]])

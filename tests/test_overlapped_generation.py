@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import tiny
 import torch
@@ -125,10 +127,9 @@ def send(number: int) -> Any:
 
 def is_alive(pid: int) -> bool:
     """Return True if a process runs; a zombie counts as ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.full
@@ -222,10 +223,10 @@ def test_check_refuses_data_that_are_not_known_ahead(words: str, data: Any, sour
     assert caught.value.where == "trainer.generation_device"
 
 
-@pytest.mark.parametrize("name", ["rollout_func", "tools", "environment_factory"])
-def test_python_arguments_that_generate_are_refused(name: str) -> None:
-    with pytest.raises(RecipeError, match=name):
-        check_plain_sampling({name: [print]})
+def test_python_arguments_that_generate_are_refused() -> None:
+    for name in ("rollout_func", "tools", "environment_factory"):
+        with pytest.raises(RecipeError, match=name):
+            check_plain_sampling({name: [print]})
 
 
 def test_race_refuses_a_second_process(tmp_path: Path) -> None:
@@ -252,11 +253,6 @@ def test_check_names_the_device_and_counts_the_copy(tmp_path: Path) -> None:
     assert copy == weights + one.always["process"] + sum(one.generation.values())
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the child processes of every thread."""
-    return [int(text) for file in Path(f"/proc/{pid}/task").glob("*/children") for text in file.read_text().split()]
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_signal_leaves_no_process_and_a_run_that_resumes(tmp_path: Path, number: int) -> None:
@@ -274,7 +270,7 @@ def test_signal_leaves_no_process_and_a_run_that_resumes(tmp_path: Path, number:
         assert time.monotonic() < end
         assert started.poll() is None
         time.sleep(0.02)
-    workers = children_of(started.pid)
+    workers = [child.pid for child in psutil.Process(started.pid).children()]
     assert workers
     started.send_signal(number)
     code = started.wait(timeout=60)
