@@ -3,7 +3,7 @@
 The arms, workloads and meters are those of `grpo_speed.py`. In float32, completions must be those of stock TRL, and
 gradients and weights equal but for rounding. In bfloat16, the errors of gradients and of log-probs in decoding are
 compared with those of TRL and of transformers. Only then seconds are measured: wall-clock time of a step and peak
-memory, with the weights. The page is ``benchmarks/results/gpu.md``.
+memory, with the weights. It becomes the page gpu.md of the results.
 
 ``--device cpu`` runs the same with tiny models and writes nothing. Without a GPU the exit status is 2.
 """

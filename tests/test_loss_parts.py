@@ -27,9 +27,6 @@ from rlm_plugins.equation.step import objective, with_own_step_batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Part
 
-W = st.floats(0.01, 5.0)
-A = st.floats(-3.0, 3.0)
-
 
 def test_logged_clip_fraction_is_exact() -> None:
     seen: dict[str, torch.Tensor] = {}

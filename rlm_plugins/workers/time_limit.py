@@ -148,8 +148,7 @@ def _interrupt(thread: int) -> None:
 def _stack_of(thread: int | None) -> str:
     """Return the last calls of a thread as text; empty if it has ended."""
     with contextlib.suppress(Exception):  # the thread runs on meanwhile; its interruption must not depend on this
-        frame = sys._current_frames().get(thread or 0)
-        return "".join(traceback.format_stack(frame)[-3:]).rstrip() if frame is not None else ""
+        return "".join(traceback.format_stack(sys._current_frames()[thread or 0])[-3:]).rstrip()
     return ""
 
 
@@ -236,8 +235,7 @@ class LoopThread:
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._thread is None or not self._thread.is_alive():
-            loop = asyncio.new_event_loop()
-            self._loop = loop
+            loop = self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=loop.run_forever, daemon=True, name=self._name)
             self._thread.start()
         return self._loop
