@@ -216,10 +216,8 @@ def test_composing_makes_equally_many_calls_for_any_number_of_examples(tmp_path:
     # the first composition of a data set stores its prompts
     script = f"from test_imports import calls_of, Path\nfor path in {[*map(str, paths)]}:\n"
     script += f"    print(min(calls_of(Path(path), {chat}) for _ in range(2)))"
-    shown = subprocess.run(
-        [sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-    )
-    calls = [int(line) for line in shown.stdout.split()[-2:]]
+    printed = subprocess.check_output([sys.executable, "-c", script], cwd=Path(__file__).parent, text=True)
+    calls = [int(line) for line in printed.split()[-2:]]
     assert 0 < calls[1] < 1.05 * calls[0]
 
 

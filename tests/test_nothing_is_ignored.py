@@ -22,6 +22,7 @@ import pytest
 import tiny
 import torch
 import trl
+from repetition import one_in
 from test_trl_trainers import trained, trainer_of_kind, weights
 
 import rlm_plugins as rlm
@@ -89,7 +90,7 @@ OVERRIDES = {
 }
 
 
-@pytest.mark.parametrize("name", OVERRIDES)
+@pytest.mark.parametrize("name", one_in(4, [*OVERRIDES]))
 def test_an_override_trains_to_the_weights_of_trl(tmp_path: Path, name: str) -> None:
     plain = weights(trained(trl.GRPOTrainer, tmp_path / "plain", num_iterations=2))
     stock = weights(trained(changed(trl.GRPOTrainer, name, OVERRIDES[name]), tmp_path / "stock", num_iterations=2))
