@@ -121,7 +121,7 @@ def test_output_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.matrix
 @pytest.mark.parametrize("command", CACHING)
 def test_caches_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cases: Any) -> None:
-    """A command that is killed, or cannot write its cache, leaves nothing that misleads the next one."""
+    """A command that is killed, or cannot write its cache, misleads no later one; seconds and memory are measured."""
     cache = prepared(tmp_path, monkeypatch, CACHING[command][1])
     monkeypatch.setenv("RLM_CACHE", str(cache))
     moments, said = tried(CACHING[command], cache, nothing)
@@ -130,7 +130,7 @@ def test_caches_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             status, text = tried(CACHING[command], emptied(cache), action, at)
             assert status == -signal.SIGKILL if action is kill else status >= 0, text
             _, text = tried(CACHING[command], cache, nothing)
-            assert text == said or command in ("signal", "eval")  # they print seconds
+            assert command in ("signal", "eval") or all(x in said for x in text.splitlines() if x[:6] != "memory")
 
 
 @pytest.mark.matrix
