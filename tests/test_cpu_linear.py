@@ -147,6 +147,28 @@ def check_gradients(exact: Any, usual: Any, fused: Any) -> None:
         assert (by_us - should).norm() <= 5e-6 * should.norm()
 
 
+def test_a_fused_layer_keeps_no_more_for_the_backward_pass() -> None:
+    usual, fused = (kept_bytes(model, prompts(12, 12)["input_ids"]) for model in pair("Qwen3"))
+    assert usual == fused > 0
+    x = drawn(7, 32).requires_grad_()
+    usual, fused = (kept_bytes(model.base_model.model.model.layers[0].mlp, x) for model in mlp_pair("Llama"))
+    assert usual - fused == 2 * 4 * 7 * 48, "two of the four wide tensors"
+
+
+def kept_bytes(model: Any, x: torch.Tensor) -> int:
+    """Return the bytes that autograd keeps for the backward pass of a module, without its parameters."""
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(y: torch.Tensor) -> torch.Tensor:
+        kept[y.untyped_storage().data_ptr()] = y.untyped_storage()
+        return y
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda y: y):
+        model(x)
+    own = {y.untyped_storage().data_ptr() for y in model.parameters()}
+    return sum(storage.nbytes() for place, storage in kept.items() if place not in own)
+
+
 @pytest.mark.parametrize("family", ["Llama", "Qwen3", "GPT2"])
 @pytest.mark.parametrize("mode", ["autocast", "weights", "weights and autocast", "weights and adapters"])
 def test_bfloat16_is_no_further_from_the_truth_than_peft(mode: str, family: str) -> None:

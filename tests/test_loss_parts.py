@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -182,6 +183,34 @@ def test_zero_covariance_has_zero_penalty() -> None:
     empty = Batch(logp=logp, advantages=torch.tensor([[1.0], [-1.0]]), mask=~mask)
     assert not kl_cov(logp, old, equal, rows, share=0.5).any()
     assert not kl_cov(logp, old, empty, rows, share=0.5).any()
+
+
+WEIGHTS: dict[str, Callable[[Batch, int], float]] = {
+    "token_mean": lambda batch, n: 1 / batch.num_tokens.item(),
+    "sequence_mean": lambda batch, n: 1 / n / batch.num_sequences.item(),
+    "sequence_sum": lambda batch, n: 1 / batch.num_sequences.item(),
+    "fixed_length": lambda batch, n: 1 / batch.num_sequences.item() / batch.max_completion_length,
+    "micro_batch_token_mean": lambda batch, n: 1 / batch.mask.sum().item() / batch.num_micro_batches.item(),
+}
+"""What a token of a row of n trained tokens weighs."""
+
+
+def total(name: str, batch: Batch, **knobs: Any) -> torch.Tensor:
+    found: torch.Tensor = part("rlm_aggregators", getattr(aggregators, name), **knobs)(batch)
+    return found
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@given(batch=batches())
+def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> None:
+    loss = batch.loss.requires_grad_()
+    actual = total(name, batch)
+    expected = torch.zeros_like(loss)
+    for row, mask in enumerate(batch.mask):
+        for t in mask.nonzero():
+            expected[row, t] = WEIGHTS[name](batch, int(mask.sum()))
+    torch.testing.assert_close(actual, (loss.detach() * expected).sum())
+    torch.testing.assert_close(torch.autograd.grad(actual, loss)[0], expected)
 
 
 @pytest.mark.parametrize("length", [0, -5, 1.5])

@@ -9,88 +9,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from launch_runs import ROOT
 
 import rlm_plugins
 
 api = pytest.importorskip("mypy.api")
-SCRIPTS = {
-    "trl_user": """
-from trl import GRPOConfig, SFTConfig
-
-from rlm_plugins import GRPOTrainer, RewardTrainer, SFTTrainer
-
-
-def digits(completions: list[str], answer: list[str], **columns: object) -> list[float]:
-    return [float(right in text) for text, right in zip(completions, answer)]
-
-
-class Mine(GRPOTrainer):
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        super().log(logs, start_time)
-
-
-trainer = Mine("model", digits, GRPOConfig("out"), [{"prompt": "1+1="}], algorithm={"name": "dapo"}, speed="none")
-trainer.train()
-GRPOTrainer(modle="x")  # error
-GRPOTrainer("x", nonsense=3)  # error
-GRPOTrainer("x", algorithm=3)  # error
-GRPOTrainer("x", critic="all")  # error
-
-
-def text(row: dict[str, object]) -> str:
-    return str(row)
-
-
-SFTTrainer("x", SFTConfig("out"), algorithm="dft", formatting_func=text, callbacks=[]).train()
-RewardTrainer("x", compute_metrics=lambda prediction: {"accuracy": 1.0})
-SFTTrainer("x", algorithm="grpo")  # error
-SFTTrainer("x", formatting_func=3)  # error
-RewardTrainer("x", trian_dataset=None)  # error
-RewardTrainer("x", compute_metrics=text(3))  # error
-""",
-    "notebook": """
-from pathlib import Path
-
-import rlm_plugins as rlm
-
-
-def score(completions: list[str]) -> list[float]:
-    return [float(len(text)) for text in completions]
-
-
-recipe = {"model": "scratch", "environment": "addition", "algorithm": "grpo"}
-run = rlm.train(recipe, {"trainer.seed": 1}, out=Path("runs"), rewards=[score, "accuracy"], algorithm="grpo")
-folder: Path = run.folder
-number: float = rlm.evaluate(run, rows=8)["score"]
-print(rlm.check("recipe.yaml"), rlm.load(recipe).bodies, rlm.explain("grpo").entries)
-rlm.trian(recipe)  # error
-rlm.train(recipe, out=3)  # error
-rlm.train(recipe, reward=[score])  # error
-rlm.check(3)  # error
-wrong: int = run.folder  # error
-""",
-    "package": """
-from typing import Any
-
-from rlm_plugins import hookimpl
-from rlm_plugins.errors import RlmError
-
-
-def shortest(completions: list[str]) -> list[float]:
-    if not completions:
-        raise RlmError("expected completions", where="shortest", hint="generate some")
-    return [-float(len(text)) for text in completions]
-
-
-@hookimpl
-def rlm_rewards() -> dict[str, Any]:
-    return {"shortest": shortest}
-
-
-RlmError("problem", were="here")  # error
-""",
-}
+SCRIPTS: dict[str, str] = yaml.safe_load((Path(__file__).parent / "data/user_scripts.yaml").read_text(encoding="utf-8"))
 
 
 def test_scripts_of_users(tmp_path: Path) -> None:
