@@ -87,6 +87,15 @@ def test_a_function_gets_messages_of_a_chat_as_in_trl(tmp_path: Path, caplog: py
     assert "reward 'record'" not in caplog.text
 
 
+def test_a_reward_that_pays_one_score_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def never(completions: list[str], **columns: Any) -> list[float]:
+        return [0.0 for _ in completions]
+
+    trained(GRPOTrainer, tmp_path, {"reward_funcs": [never, eighths]}, max_steps=4, logging_steps=1)
+    assert caplog.text.count("reward 'never' has paid 0 to every completion of 3 steps") == 1
+    assert "reward 'eighths'" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "changes",
     [

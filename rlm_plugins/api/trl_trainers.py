@@ -163,9 +163,9 @@ class GRPOTrainer(EquationTrainer):
     ) -> None:
         args = self._default_config(model) if args is None else args
         if not isinstance(args, self._config):
-            expected = f"expected a trl.{self._config.__name__}, got {type(args).__name__}"
-            raise RecipeError(expected, where="args")
+            raise RecipeError(f"expected a trl.{self._config.__name__}, got {type(args).__name__}", where="args")
         from rlm_plugins.api.trainer_arguments import prepared, sections_of  # they load what reads and checks recipes
+        from rlm_plugins.builtin.callbacks import warn_of_constant_rewards
 
         algorithm = self._default_algorithm if algorithm is None else algorithm
         sections = sections_of(algorithm, speed, critic, generator)
@@ -187,7 +187,7 @@ class GRPOTrainer(EquationTrainer):
             eval_dataset=eval_dataset,
             processing_class=processing_class,
             reward_processing_classes=reward_processing_classes,
-            callbacks=callbacks,
+            callbacks=[*(callbacks or []), warn_of_constant_rewards()],
             optimizers=optimizers,
             quantization_config=quantization_config,
             peft_config=peft_config,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,12 @@ from pydantic import PositiveInt
 from rlm_plugins import hookimpl
 from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.errors import PartError
+
+_LOG = logging.getLogger(__name__)
+_CONSTANT = (
+    "reward '%s' has paid %g to every completion of %d steps, so nothing is learned from it. hint: print a completion "
+    "in the reward; of a chat it is a list of messages, and a prompt that is text gets no chat template"
+)
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -31,6 +38,33 @@ def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> Train
             control.should_training_stop |= run.held_out.get(metric, -math.inf) >= score
 
     return StopAt()
+
+
+def warn_of_constant_rewards(steps: int = 3) -> TrainerCallback:
+    """Return a callback that warns once of each reward whose every completion has earned one score for `steps` steps.
+
+    It is that of the trainers with TRL's constructors; the run of a recipe has the diagnosis.
+    """
+    from transformers import TrainerCallback
+
+    first: dict[str, float] = {}
+    decided: set[str] = set()
+
+    class ConstantRewards(TrainerCallback):  # type: ignore[misc]
+        """A callback that compares the logged mean of each reward with its first one."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float], **kwargs: Any) -> None:
+            names = [key[8:-4] for key in logs if key.startswith("rewards/") and key.endswith("/std")]
+            for name in [name for name in names if name not in decided]:
+                std, mean = logs[f"rewards/{name}/std"], logs[f"rewards/{name}/mean"]
+                if std != 0 or mean != first.setdefault(name, mean):  # without a score both are NaN
+                    decided.add(name)
+                elif state.global_step >= steps:
+                    decided.add(name)
+                    if state.is_world_process_zero:
+                        _LOG.warning(_CONSTANT, name, mean, state.global_step)
+
+    return ConstantRewards()
 
 
 def stop_at_zero_advantage(*, steps: PositiveInt = 20) -> TrainerCallback:
