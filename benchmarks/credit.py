@@ -18,43 +18,15 @@ import torch
 from rlm_process.prime import ImplicitReward
 from rlm_process.step_boundaries import Every
 from rlm_process.tree_rollout import EntropyTree, Tree
-from small_experiment import Arm, Experiment, areas, main
-from small_policy import NEVER, Policy, Tokens, World, algorithm, equation, train
+from small_auxiliary import AuxiliaryTable
+from small_experiment import Arm, Experiment, areas, main, on_grid
+from small_policy import NEVER, Policy, World, algorithm, equation, train
 
 from rlm_plugins.equation.equation import Equation
 
 RESULTS = Path(__file__).parent / "results"
 ORDINARY, CHOICES, BUDGET, POINTS = 12, 6, 12_000, 30
 LENGTHS = (16, 64, 256)
-
-
-class TableReward:
-    """Auxiliary model of `implicit_reward`: a table of logits that begins as the base."""
-
-    def __init__(self, world: World, rate: float) -> None:
-        self.world, self.logits = world, world.start.clone().requires_grad_()
-        self.optimizer = torch.optim.Adam([self.logits], lr=rate)
-
-    def logp(self, _: Any, prompts: Sequence[Tokens], completions: Sequence[Tokens], width: int) -> torch.Tensor:
-        """Return log-probs (B, T) without gradient."""
-        return self._logp(completions, width).detach()
-
-    def train_step(
-        self, _: Any, prompts: Any, completions: Sequence[Tokens], width: int, loss: Callable[..., Any], step: int
-    ) -> float:
-        """Train: take an optimizer step on the loss of all completions."""
-        self.optimizer.zero_grad()
-        loss(self._logp(completions, width), list(range(len(completions)))).backward()
-        self.optimizer.step()
-        return 0.0
-
-    def sum_over_ranks(self, x: torch.Tensor) -> torch.Tensor:
-        """Return `x`: there is one process."""
-        return x
-
-    def _logp(self, completions: Sequence[Tokens], width: int) -> torch.Tensor:
-        tokens = torch.tensor(completions)
-        return self.logits.log_softmax(1)[torch.arange(width), tokens]
 
 
 def forked() -> World:
@@ -71,7 +43,7 @@ def prime(world: World, rate: float) -> Equation:
     parts = algorithm("prime", filters=[], penalties=[])
     shaper = parts.shapers[0]
     part = ImplicitReward(**shaper.knobs)
-    part._models = [TableReward(world, rate)]  # type: ignore[list-item]
+    part._models = [AuxiliaryTable(world.start, rate)]  # type: ignore[list-item]
     return replace(parts, shapers=[replace(shaper, target=part)])
 
 
@@ -90,7 +62,7 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     def run(build: Callable[[], Equation], options: Mapping[str, Any], seed: int) -> dict[str, list[float]]:
         size = {"prompts": 4, "group_size": 8, **options}
         curves = train(world, build(), {"accuracy": accuracy}, seed=seed, budget=budget, rate=rate, **size)
-        return areas(on_grid(curves, budget), "accuracy")
+        return areas(on_grid(curves, budget, POINTS), "accuracy")
 
     plain = {"penalties": []}
     step = Every(every=4)
@@ -114,13 +86,6 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     names = {"area": "mean accuracy over tokens", "accuracy": "accuracy at the end"}
     title = f"One fork after {ORDINARY} ordinary tokens"
     return Experiment(title, arms, names, "area", 1, [], task="accuracy", drawn="accuracy", by_tokens=True)
-
-
-def on_grid(curves: dict[str, list[float]], budget: int) -> dict[str, list[float]]:
-    """Return curves at equal distances of generated tokens: at each the last value before it."""
-    grid = [budget * n / POINTS for n in range(POINTS + 1)]
-    index = [sum(tokens <= at for tokens in curves["tokens"]) - 1 for at in grid]
-    return {**{name: [values[n] for n in index] for name, values in curves.items()}, "tokens": grid}
 
 
 def first_token(idle: int) -> Callable[..., dict[str, Any]]:

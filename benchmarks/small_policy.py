@@ -44,6 +44,7 @@ class World:
         reward: The reward by prompt and completion.
         observed: States whose token is written by the environment, by `start`, and is not trained on.
         rows: The row of the logits that a state reads; None: its own.
+        asked: Prompts of training, the first so many; None: all. The others are those of a part or rollout source.
     """
 
     start: torch.Tensor
@@ -54,6 +55,7 @@ class World:
     reward: Callable[[int, Tokens], float]
     observed: frozenset[int] = frozenset()
     rows: torch.Tensor | None = None
+    asked: int | None = None
 
 
 def in_order(states: int, tokens: int) -> torch.Tensor:
@@ -197,10 +199,10 @@ class Policy:
         batch, states, tokens = batch_of(self.world, [prompt for (prompt,) in prompt_ids], completions, 1)
         return _logp(self.logits, states, tokens, batch.mask), _entropy(self.logits, states)
 
-    def rollout(self, source: Any, prompts: Sequence[int], group_size: int, seed: int, step: int) -> list[Tokens]:
-        """Return one completion per prompt; a rollout source may grow them as a tree."""
+    def rollout(self, source: Any, prompts: Sequence[int], group_size: int, seed: int, step: int) -> dict[str, Any]:
+        """Return one completion per prompt; a rollout source may grow them as a tree, or replace prompts and rewards."""
         if source is None:
-            return self.generate(prompts)
+            return {"completion_ids": self.generate(prompts)}
         given = {
             "prompts": prompts,
             "inputs": [{} for _ in prompts],
@@ -212,8 +214,8 @@ class Policy:
             "step": step,
         }
         named = inspect.signature(source).parameters
-        completions: list[Tokens] = source(**{name: given[name] for name in named})["completion_ids"]
-        return completions
+        columns: dict[str, Any] = source(**{name: given[name] for name in named})
+        return columns
 
 
 def train(
@@ -267,21 +269,37 @@ def train(
     curves["tokens"] = [0.0]
     behaviors = deque([world.start], maxlen=stale + 1)
     policy = Policy(world, world.start, generator, fields)
+    for part in parts.parts():
+        for auxiliary in getattr(part.target, "_models", ()):
+            auxiliary.policy = policy
     for step in count():
         if (step == steps) if budget is None else (policy.num_tokens >= budget):
             return curves
-        drawn = torch.randint(len(world.first), (prompts,), generator=generator).tolist()
+        drawn = torch.randint(world.asked or len(world.first), (prompts,), generator=generator).tolist()
         asked = [prompt for prompt in drawn for _ in range(group_size)]
         if step % refresh == 0:
             behaviors.append(table().detach().clone())
         policy.logits = behaviors[0]
-        completions = policy.rollout(source, asked, group_size, seed, step)
-        given = batch_of(world, asked, completions, group_size, step)
+        columns = policy.rollout(source, asked, group_size, seed, step)
+        given = _batch_of_columns(world, asked, columns, group_size, step)
         _update(policy, parts, given, (table, values), descent, updates)
         curves["tokens"].append(float(policy.num_tokens))
         for name, measure in measures.items():
             curves[name].append(measure(table().detach()))
     raise AssertionError
+
+
+def _batch_of_columns(
+    world: World, prompts: Sequence[int], columns: dict[str, Any], group_size: int, step: int
+) -> tuple[Batch, torch.Tensor, torch.Tensor]:
+    """Return `batch_of` with the prompts, the scores, the roles and the mask of a rollout source that has them."""
+    prompts = [prompt for (prompt,) in columns.get("prompt_ids", ())] or prompts
+    batch, states, tokens = batch_of(world, prompts, columns["completion_ids"], group_size, step)
+    if "score" in columns:
+        score, role = (torch.tensor(columns[name], dtype=torch.float64) for name in ("score", "role"))
+        trained = torch.tensor([any(row) for row in columns["mask"]]).unsqueeze(1)
+        batch = replace(batch, rewards=score, named_rewards={"role": role}, mask=batch.mask & trained)
+    return batch, states, tokens
 
 
 def _update(
