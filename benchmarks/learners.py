@@ -7,7 +7,7 @@ are wrong independently of each other, or for the same prompts with answers of t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from no_labels import by_votes
 from rlm_intrinsic.co_learners import CoLearners
 from small_auxiliary import AuxiliaryTable
 from small_experiment import Arm, Experiment, main, on_grid
-from small_policy import NEVER, Tokens, World, equation, train
+from small_policy import NEVER, Measure, Tokens, World, equation, train
 
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.registry.part import Part
@@ -27,7 +27,7 @@ from rlm_plugins.registry.part import Part
 RESULTS = Path(__file__).parent / "results"
 CHOICES, LEARNERS, PROMPTS = 5, 3, 27
 LIKELY, SECOND = 1.5, 0.8
-"""Logits of the likeliest answer, and of the right one if that is wrong; other answers have 0. The right answer is 0."""
+"""Logits of the likeliest answer, and of answer 0, the right one, if that is wrong; other answers have 0."""
 SAMPLES, BATCH, BUDGET, POINTS = 8, 9, 15_000, 30
 """Answers of a learner to a prompt; prompts of a batch; generated tokens, and points of a curve."""
 
@@ -98,9 +98,10 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
         def mean(logits: torch.Tensor) -> float:
             return fmean([accuracy(logits), *(accuracy(peer.table().detach()) for peer in peers)])
 
-        size: Mapping[str, Any] = {"prompts": BATCH, "group_size": samples, "rate": rate, "budget": budget}
-        read = {"fields": lambda logits, states, batch: {"tokenizer": Letters()}}
-        return on_grid(train(world, parts, {"accuracy": accuracy, "mean": mean}, seed=seed, **size, **read), budget, POINTS)
+        size: dict[str, Any] = {"prompts": BATCH, "group_size": samples, "rate": rate, "budget": budget}
+        size["fields"] = lambda logits, states, batch: {"tokenizer": Letters()}
+        measures: dict[str, Measure] = {"accuracy": accuracy, "mean": mean}
+        return on_grid(train(world, parts, measures, seed=seed, **size), budget, POINTS)
 
     def several(is_wrong: WrongFor, own_answer: bool, trains: bool, seed: int) -> Any:
         starts = [start_of(learner, is_wrong, own_answer) for learner in range(1, LEARNERS)]
@@ -108,16 +109,18 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
         return run(unpaid, parts, SAMPLES, seed, peers)
 
     arms = [
-        Arm("one learner, labels", partial(run, labelled, equation(advantage="group_relative"), LEARNERS * SAMPLES)),
         Arm("one learner, its own vote", partial(run, unpaid, votes, LEARNERS * SAMPLES)),
         Arm("one learner, its own vote, 3 times the batches", partial(run, unpaid, votes, SAMPLES)),
+        Arm("one learner, labels", partial(run, labelled, equation(advantage="group_relative"), LEARNERS * SAMPLES)),
         Arm("three learners, independent errors", partial(several, INDEPENDENT, True, True)),
         Arm("the same, two of them frozen", partial(several, INDEPENDENT, True, False)),
         Arm("three learners, same prompts wrong, other answers", partial(several, SAME, True, True)),
         Arm("three learners, same errors", partial(several, SAME, False, True)),
     ]
     names = {"accuracy": "accuracy of the first learner", "mean": "mean of all learners"}
-    return Experiment("Learners that vote", arms, names, "accuracy", -1, [], "accuracy", by_tokens=True)
+    return Experiment(
+        "Learners that vote", arms, names, "accuracy", 1, ["one learner, labels"], "accuracy", by_tokens=True
+    )
 
 
 EXPERIMENTS = {"learners": experiment}

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,14 +36,18 @@ DIGITS = "0123456789abcdef"
 END = len(DIGITS)
 """The token that ends a completion."""
 HEAD = 2 * DEEPEST + 2
-"""Rows of a proposal: a function, go on or not, a function, …, an input of two tokens, the end. Those of skills follow."""
+"""Rows of a proposal: a function, go on or not, a function, …, an input of two tokens, the end."""
 SKILL, FUNCTION = HEAD, HEAD + DEEPEST
 GO = range(1, 2 * DEEPEST - 2, 2)
 """Rows in which a proposal goes on or not."""
 PROPOSE = 0
-BUDGET, POINTS, RATE = 60_000, 30, 0.1
-BONUS = 0.02
-SETTINGS = {"capacity": 64, "wrong": 0.0, "unreadable": 0.0}
+BUDGET, POINTS, RATE = 100_000, 30, 0.1
+SETTINGS: dict[str, Any] = {"capacity": 64, "wrong": 0.0, "unreadable": 0.0}
+"""Knobs of `propose_and_solve`: the latest proposals are solved; wrong solutions and held-out proposals are paid 0."""
+BONUS = 0.1
+"""Coefficient of the entropy bonus."""
+Change = Callable[[torch.Tensor], None]
+"""Logits that sample → None: sets the depth of the proposals."""
 
 
 def is_held_out(program: Sequence[int]) -> bool:
@@ -88,7 +91,14 @@ def world(goes_on: Sequence[float]) -> World:
         following.append([len(rows)] * (END + 1))
         rows.append(HEAD - 1)
     return World(
-        start_rows(goes_on), 2 * DEEPEST + 2, END, first, torch.tensor(following), lambda *_: 0.0, rows=torch.tensor(rows), asked=1
+        start_rows(goes_on),
+        2 * DEEPEST + 2,
+        END,
+        first,
+        torch.tensor(following),
+        lambda *_: 0.0,
+        rows=torch.tensor(rows),
+        asked=1,
     )
 
 
@@ -123,6 +133,11 @@ class Programs(Language):
         return answer == task.outputs[0]
 
 
+HELD_OUT = [
+    torch.tensor([program for program in PROGRAMS if len(program) == depth and is_held_out(program)])
+    for depth in range(1, DEEPEST + 1)
+]
+"""For each depth, its held-out programs."""
 NUMBER_OF = {"".join(map(str, program)): 1 + number for number, program in enumerate(PROGRAMS)}
 FIRST = Programs().complete(Task("deduction", "0", ("00",)))
 """The initial task of the buffer, of depth 1."""
@@ -145,12 +160,12 @@ class Source:
     """Rollout source `propose_and_solve` on the small policy.
 
     Args:
-        before: Called with the policy before each batch.
+        change: Called before each batch.
         settings: Knobs of the source.
     """
 
-    def __init__(self, before: Callable[[Policy], None] | None = None, **settings: Any) -> None:
-        self.before, self.part = before, ProposeAndSolve(**settings)
+    def __init__(self, change: Change, **settings: Any) -> None:
+        self.change, self.part = change, ProposeAndSolve(**settings)
         self.part.language = Programs()
         self.part.scoring = replace(self.part.scoring, language=self.part.language)
 
@@ -158,14 +173,19 @@ class Source:
         self, prompts: Sequence[int], source_index: Sequence[int], seed: int, step: int, trainer: Policy
     ) -> dict[str, Any]:
         """Return proposals, and solutions of tasks of the buffer."""
-        if self.before:
-            self.before(trainer)
+        self.change(trainer.logits)
         context = SimpleNamespace(context=SimpleNamespace(log=lambda name, x: None))
-        runner = SimpleNamespace(components=context, prompt_ids=lambda asked: [[number_of(m)] for m in asked])
+        runner = SimpleNamespace(
+            components=context, prompt_ids=lambda asked: [[number_of(message)] for message in asked]
+        )
         groups = [sum(not number for number in source_index[: n + 1]) for n in range(len(prompts))]
-        inputs = [{"job": JOBS[group % 2], "kind": "deduction", "task": FIRST.text()} for group in groups]
-        asks = lambda messages: trainer.generate([number_of(m) for m in messages])
-        columns = self.part(prompts, inputs, source_index, asks, Digits(), step, seed, runner)
+        example = {"kind": "deduction", "task": FIRST.text()}
+        inputs = [{**example, "job": JOBS[group % 2], "number": group} for group in groups]  # each draws its own task
+
+        def generate(messages: Sequence[Any]) -> list[Tokens]:
+            return trainer.generate([number_of(message) for message in messages])
+
+        columns = self.part(prompts, inputs, source_index, generate, Digits(), step, seed, runner)
         self.part.update(lambda name, x: None)
         return columns
 
@@ -173,12 +193,9 @@ class Source:
 def skills(logits: torch.Tensor) -> torch.Tensor:
     """Return the accuracy at each depth: the mean over its held-out programs."""
     table = logits.softmax(1)
-    applies = table[FUNCTION + torch.arange(FUNCTIONS), torch.arange(FUNCTIONS)].tolist()
-    goes, values = table[SKILL : SKILL + DEEPEST, 0].cumprod(0), []
-    for depth in range(1, DEEPEST + 1):
-        counts = [program for program in PROGRAMS if len(program) == depth and is_held_out(program)]
-        values.append(fmean(torch.tensor([applies[f] for f in program]).prod().item() for program in counts[::max(1, len(counts) // 16)]))
-    return goes * torch.tensor(values, dtype=torch.float64)
+    applies = table[FUNCTION + torch.arange(FUNCTIONS), torch.arange(FUNCTIONS)]
+    held_out = torch.stack([applies[programs].prod(1).mean() for programs in HELD_OUT])
+    return table[SKILL : SKILL + DEEPEST, 0].cumprod(0) * held_out
 
 
 def mean_depth(logits: torch.Tensor) -> float:
@@ -186,12 +203,22 @@ def mean_depth(logits: torch.Tensor) -> float:
     return 1 + logits[GO, :2].softmax(1)[:, 1].cumprod(0).sum().item()
 
 
-MEASURES: dict[str, Measure] = {
-    "mean": lambda logits: skills(logits).mean().item(),
-    "three": lambda logits: skills(logits)[2].item(),
-    "deepest": lambda logits: skills(logits)[-1].item(),
-    "depth": mean_depth,
-}
+def measures(change: Change) -> dict[str, Measure]:
+    """Return the measures of a policy whose proposals have the depths of `change`."""
+
+    def depth(logits: torch.Tensor) -> float:
+        changed = logits.clone()
+        change(changed)
+        return mean_depth(changed)
+
+    return {
+        "mean": lambda logits: skills(logits).mean().item(),
+        "three": lambda logits: skills(logits)[2].item(),
+        "deepest": lambda logits: skills(logits)[-1].item(),
+        "depth": depth,
+    }
+
+
 SHALLOW = [GOES_ON] * (DEEPEST - 1)
 EVEN = [left / (left + 1) for left in range(DEEPEST - 1, 0, -1)]
 
@@ -204,31 +231,40 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
         budget: Generated tokens: of proposals, of attempts at them, and of solutions.
     """
 
-    def run(goes_on: Sequence[float], before: Any, settings: dict[str, Any], seed: int, **slots: Any) -> dict[str, list[float]]:
-        size = {"prompts": 4, "group_size": 8, "rate": RATE * scale, "budget": budget}
-        source = Source(before, **{**SETTINGS, **settings})
-        parts = algorithm("absolute_zero", rollouts=[], **slots)
-        curves = train(world(goes_on), parts, MEASURES, seed=seed, source=source.__call__, **size)
+    def run(
+        goes_on: Sequence[float], settings: dict[str, Any], penalties: list[Any], seed: int, change: Change = unchanged
+    ) -> dict[str, list[float]]:
+        size: dict[str, Any] = {"prompts": 4, "group_size": 8, "rate": RATE * scale, "budget": budget}
+        source = Source(change, **SETTINGS, **settings)
+        parts = algorithm("absolute_zero", rollouts=[], penalties=penalties)
+        curves = train(world(goes_on), parts, measures(change), seed=seed, source=source.__call__, **size)
         return on_grid(curves, budget, POINTS)
 
-    frozen = {"train_proposer": False}
+    frozen, unpaid = {"train_proposer": False}, {"repetition": 1e6}  # the penalty leaves 0 of each score
+    bonus = [{"name": "entropy", "beta": BONUS}]
     arms = [
-        Arm("proposer frozen", partial(run, SHALLOW, None, frozen)),
-        Arm("proposer paid 1 − p̂ (Absolute Zero)", partial(run, SHALLOW, None, {})),
-        Arm("the same, entropy bonus", partial(run, SHALLOW, None, {}, penalties=[{"name": "entropy", "beta": BONUS}])),
-        Arm("all depths alike, frozen", partial(run, EVEN, None, frozen)),
-        Arm("the first depth below 80 %, an oracle", partial(run, SHALLOW, frontier, frozen)),
+        Arm("proposer frozen", partial(run, SHALLOW, frozen, [])),
+        Arm("proposer paid 1 − p̂ (Absolute Zero)", partial(run, SHALLOW, {}, [])),
+        Arm("the same, entropy bonus", partial(run, SHALLOW, {}, bonus)),
+        Arm("proposer unpaid, entropy bonus", partial(run, SHALLOW, unpaid, bonus)),
+        Arm("frozen, all depths alike", partial(run, EVEN, frozen, [])),
+        Arm("oracle: the first depth below 80 %", partial(run, SHALLOW, frozen, [], change=frontier)),
     ]
     names = {"mean": "accuracy, all depths", "three": "depth 3", "deepest": "depth 5", "depth": "mean depth proposed"}
     return Experiment("Proposals with a depth", arms, names, "mean", 1, [], "mean", by_tokens=True)
 
 
-def frontier(policy: Policy) -> None:
-    """Let the policy propose the first depth that it solves in less than 80 % of cases."""
-    below = (skills(policy.logits) < 0.8).nonzero().flatten().tolist()
+def unchanged(logits: torch.Tensor) -> None:
+    """Leave the depths of the proposals to the policy."""
+
+
+def frontier(logits: torch.Tensor) -> None:
+    """Set the first depth that the policy solves in less than 80 % of cases."""
+    below = (skills(logits) < 0.8).nonzero().flatten().tolist()
     depth = below[0] if below else DEEPEST - 1
-    policy.logits[GO, 0] = NEVER * (torch.arange(DEEPEST - 1) < depth).double()
-    policy.logits[GO, 1] = NEVER * (torch.arange(DEEPEST - 1) >= depth).double()
+    steps = torch.arange(DEEPEST - 1)
+    logits[GO, 0] = NEVER * (steps < depth).double()
+    logits[GO, 1] = NEVER * (steps >= depth).double()
 
 
 EXPERIMENTS = {"self_play": experiment}

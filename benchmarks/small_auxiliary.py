@@ -24,10 +24,13 @@ class AuxiliaryTable:
     policy: Policy
 
     def __init__(self, start: torch.Tensor | torch.nn.Module, rate: float) -> None:
-        is_module = isinstance(start, torch.nn.Module)
-        weights = list(start.parameters()) if is_module else [start.clone().requires_grad_()]
-        self.table: Callable[[], torch.Tensor] = start if is_module else lambda: weights[0]
-        self.weights, self.optimizer = weights, torch.optim.Adam(weights, lr=rate)
+        self.table: Callable[[], torch.Tensor]
+        if isinstance(start, torch.nn.Module):
+            self.table, self.weights = start, list(start.parameters())
+        else:
+            weight = torch.nn.Parameter(start.clone())
+            self.table, self.weights = lambda: weight, [weight]
+        self.optimizer = torch.optim.Adam(self.weights, lr=rate)
 
     @contextmanager
     def active(self) -> Iterator[None]:

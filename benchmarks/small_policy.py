@@ -200,7 +200,7 @@ class Policy:
         return _logp(self.logits, states, tokens, batch.mask), _entropy(self.logits, states)
 
     def rollout(self, source: Any, prompts: Sequence[int], group_size: int, seed: int, step: int) -> dict[str, Any]:
-        """Return one completion per prompt; a rollout source may grow them as a tree, or replace prompts and rewards."""
+        """Return columns: a completion per prompt; a rollout source may have prompts, scores and roles of its own."""
         if source is None:
             return {"completion_ids": self.generate(prompts)}
         given = {

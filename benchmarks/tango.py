@@ -1,6 +1,6 @@
 """A verifier that is trained beside the policy: ``python benchmarks/tango.py``; `small_experiment.py` has the gate.
 
-An answer is four tokens of three choices, all of which must be right. The verifier reads prompt and answer, and weighs
+An answer is five tokens of three choices, all of which must be right. The verifier reads prompt and answer, and weighs
 each token; the verdict is one token. At the start it takes one wrong token of each prompt for a right one.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from rlm_judge.trained_verifier import TrainedVerifier
 from small_auxiliary import AuxiliaryTable
-from small_experiment import Arm, Experiment, main, on_grid
+from small_experiment import Arm, Experiment, areas, main, on_grid
 from small_policy import NEVER, Measure, Tokens, World, equation, in_order, train
 
 from rlm_plugins.equation.batch import Batch
@@ -26,18 +26,20 @@ from rlm_plugins.equation.equation import Equation
 from rlm_plugins.registry.part import Part
 
 RESULTS = Path(__file__).parent / "results"
-PROMPTS, STEPS, CHOICES = 8, 4, 3
+PROMPTS, STEPS, CHOICES = 8, 5, 3
 NO, YES, END = CHOICES, CHOICES + 1, CHOICES + 2
 LETTERS = ["a", "b", "c", "0", "1", ""]
 """Token → text: the choices, of which `a` is right, the verdicts, and the end."""
-SKILLS = (0.85, 0.4)
+SKILLS = (0.9, 0.35)
 """At the start, the chance of each right token of an answer, for every other prompt."""
-EVIDENCE, THRESHOLD = 1.2, -2.8
+EVIDENCE, THRESHOLD = 1.2, -4.0
 """Of the initial verifier: what a right token adds to the logit of acceptance, and a wrong one subtracts; the bias."""
 ANSWERS = torch.tensor(list(product(range(CHOICES), repeat=STEPS)))
 ROWS = PROMPTS * STEPS
 """Rows of the policy; a row per question to the verifier follows, and a last one that ends a verdict."""
-BUDGET, POINTS, VERIFIER_RATE = 20_000, 30, 0.02
+BUDGET, POINTS, RATE = 40_000, 30, 0.05
+SHARE = 0.62
+"""Share of the tokens that are answers where the verifier adds verdicts to the outcome, on seeds 0 and 1."""
 
 
 class Verifier(torch.nn.Module):
@@ -132,7 +134,10 @@ def measures(verifier: Verifier) -> dict[str, Measure]:
         accepts, p = verifier.accepts().sigmoid(), chances(logits)
         return (p[:, 0] * accepts[:, 0] + (p * (1 - accepts))[:, 1:].sum(1)).mean().item()
 
-    return {"accuracy": lambda logits: chances(logits)[:, 0].mean().item(), "hard": lambda logits: chances(logits)[1::2, 0].mean().item(), "accepted": accepted, "correct": correct}
+    def accuracy(logits: torch.Tensor) -> float:
+        return chances(logits)[:, 0].mean().item()
+
+    return {"accuracy": accuracy, "accepted": accepted, "correct": correct}
 
 
 def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
@@ -142,12 +147,12 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
         scale: Factor of the rates.
         budget: Generated tokens of answers and verdicts.
     """
-    task, rate, verifier_rate = world(), 0.05 * scale, VERIFIER_RATE * scale
+    task, rate = world(), RATE * scale
 
-    def run(weight: float, outcome: float, trains: bool, seed: int) -> dict[str, list[float]]:
+    def run(weight: float, outcome: float, trains: bool, seed: int, share: float = 1.0) -> dict[str, list[float]]:
         verifier, parts = Verifier(), equation(advantage="group_relative")
         if weight:
-            parts = with_verifier(parts, AuxiliaryTable(verifier, verifier_rate * trains), weight)
+            parts = with_verifier(parts, AuxiliaryTable(verifier, rate * trains), weight)
 
         def fields(logits: torch.Tensor, states: torch.Tensor, batch: Batch) -> dict[str, Any]:
             generate = batch.generate
@@ -158,18 +163,27 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
                 "generate": lambda asked: generate([TEXTS.apply_chat_template(m)["input_ids"][0] for m in asked]),
             }
 
-        size = {"prompts": 4, "group_size": 8, "rate": rate, "budget": budget}
-        return on_grid(train(task, parts, measures(verifier), seed=seed, fields=fields, **size), budget, POINTS)  # type: ignore[arg-type]
+        total = int(budget * share)
+        size: dict[str, Any] = {"prompts": 4, "group_size": 8, "rate": rate, "budget": total}
+        curves = train(task, parts, measures(verifier), seed=seed, fields=fields, **size)
+        return areas(on_grid(curves, total, POINTS), "accuracy")
 
     arms = [
         Arm("outcome", partial(run, 0.0, 1.0, False)),
+        Arm("outcome, as many answers as with verdicts", partial(run, 0.0, 1.0, False, share=SHARE)),
         Arm("outcome + ½ verdicts, verifier trained", partial(run, 0.5, 1.0, True)),
         Arm("outcome + ½ verdicts, verifier frozen", partial(run, 0.5, 1.0, False)),
         Arm("verdicts alone, verifier trained", partial(run, 1.0, 0.0, True)),
         Arm("verdicts alone, verifier frozen", partial(run, 1.0, 0.0, False)),
     ]
-    names = {"accuracy": "accuracy", "accepted": "answers that the verifier accepts", "correct": "verdicts that are right"}
-    return Experiment("A verifier beside the policy", arms, names, "accuracy", 1, [], "accuracy", by_tokens=True)
+    names = {
+        "area": "mean accuracy over tokens",
+        "accuracy": "accuracy at the end",
+        "accepted": "answers that the verifier accepts",
+        "correct": "verdicts that are right",
+    }
+    title = "A verifier beside the policy"
+    return Experiment(title, arms, names, "area", 1, [], "accuracy", drawn="accuracy", by_tokens=True)
 
 
 def with_verifier(parts: Equation, table: AuxiliaryTable, weight: float) -> Equation:
