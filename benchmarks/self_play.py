@@ -244,7 +244,7 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     bonus = [{"name": "entropy", "beta": BONUS}]
     arms = [
         Arm("proposer frozen", partial(run, SHALLOW, frozen, [])),
-        Arm("proposer paid 1 − p̂ (Absolute Zero)", partial(run, SHALLOW, {}, [])),
+        Arm("proposer paid 1 − p̂, as in Absolute Zero", partial(run, SHALLOW, {}, [])),
         Arm("the same, entropy bonus", partial(run, SHALLOW, {}, bonus)),
         Arm("proposer unpaid, entropy bonus", partial(run, SHALLOW, unpaid, bonus)),
         Arm("frozen, all depths alike", partial(run, EVEN, frozen, [])),

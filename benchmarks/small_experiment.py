@@ -19,6 +19,8 @@ from typing import Any
 FIRST_SEED = 100
 """The reported seeds begin here; sizes and rates were chosen with seeds below."""
 SATURATED = 0.98
+LONGEST_LABEL = 38
+"""Longest label of an arm, in characters, for which the legend is inside the panel."""
 T95 = {2: 12.71, 3: 4.303, 5: 2.776, 10: 2.262}
 """Student's t for a 95 % interval of the mean of so many numbers."""
 
@@ -164,7 +166,9 @@ def draw(measured: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
         panel.set_ylabel(experiment.measures[experiment.drawn or experiment.shown], fontsize=8)
         panel.set_xlabel("thousand tokens" if experiment.by_tokens else "step", fontsize=8)
         panel.tick_params(labelsize=7)
-        panel.legend(fontsize=6.5, frameon=False)
+        is_long = max(map(len, curves)) > LONGEST_LABEL
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)} if is_long else {}
+        panel.legend(fontsize=6.5, frameon=False, **below)
     figure.tight_layout()
     save(figure, file)
 

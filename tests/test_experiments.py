@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import learners
 import length_bias
 import monitoring
 import no_labels
 import pytest
+import self_play
 import small_experiment
 import stale_samples
+import tango
 from rlm_testing.fake_packages import registered
 
 
@@ -53,10 +57,21 @@ def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
     assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
 
 
-intrinsic = registered("intrinsic")
+packages = registered("intrinsic", "selfplay")
+WITH_BUDGET = [(learners, 8000, 3, 0), (tango, 12000, 0, 3), (self_play, 60000, 1, 0)]
 
 
-@pytest.mark.usefixtures("intrinsic")
+@pytest.mark.full
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize(("module", "budget", "high", "low"), WITH_BUDGET)
+def test_effects_on_two_seeds(module: Any, budget: int, high: int, low: int) -> None:
+    experiment = module.experiment(budget=budget)
+    for seed in (0, 1):
+        above, below = (experiment.arms[arm].run(seed)[experiment.shown][-1] for arm in (high, low))
+        assert above > below + 0.04
+
+
+@pytest.mark.usefixtures("packages")
 def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
     arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
     ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}
