@@ -103,7 +103,8 @@ def film(frames: list[Frame], title: str, image: Path | None) -> str:
         picture = f'<image href="data:image/png;base64,{data}" width="{width}" height="{height}"/>'
         scenes.append(scene(len(chosen), SECONDS + PAUSE, total, total, picture))
     # a viewer without animations shows the end
-    still = f"#f{len(chosen) - 1}{{visibility:visible}}@media(prefers-reduced-motion:reduce){{g{{animation:none!important}}}}"
+    still = f"#f{len(chosen) - 1}{{visibility:visible}}"
+    still += "@media(prefers-reduced-motion:reduce){g{animation:none!important}}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
         f"<title>{escape(title)}</title>"
