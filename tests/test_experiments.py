@@ -60,7 +60,6 @@ packages = registered("intrinsic", "selfplay")
 WITH_BUDGET = [(learners, 8000, 3, 0), (tango, 12000, 0, 3), (self_play, 60000, 1, 0)]
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize(("module", "budget", "high", "low"), WITH_BUDGET)
 def test_effects_on_two_seeds(module: Any, budget: int, high: int, low: int) -> None:
