@@ -157,7 +157,10 @@ def draw(measured: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
 
     columns = min(len(measured), 4)
     rows = -(-len(measured) // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(3.1 * columns, 3.2 * rows), squeeze=False)
+    labels = [label for _, curves in measured.values() for label in curves]
+    is_below = max(map(len, labels)) > LONGEST_LABEL
+    height = 4.4 if is_below else 3.2
+    figure, panels = plt.subplots(rows, columns, figsize=(3.1 * columns, height * rows), squeeze=False)
     for panel in panels.flat[len(measured) :]:
         panel.axis("off")
     for panel, (experiment, curves) in zip(panels.flat, measured.values(), strict=False):
@@ -166,8 +169,7 @@ def draw(measured: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
         panel.set_ylabel(experiment.measures[experiment.drawn or experiment.shown], fontsize=8)
         panel.set_xlabel("thousand tokens" if experiment.by_tokens else "step", fontsize=8)
         panel.tick_params(labelsize=7)
-        is_long = max(map(len, curves)) > LONGEST_LABEL
-        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)} if is_long else {}
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.4, -0.22)} if is_below else {}
         panel.legend(fontsize=6.5, frameon=False, **below)
     figure.tight_layout()
     save(figure, file)
