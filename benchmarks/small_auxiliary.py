@@ -57,7 +57,7 @@ class AuxiliaryTable:
         loss: Loss,
         step: int,
     ) -> float:
-        """Take an optimizer step on the loss of all completions, and return the norm of the gradient."""
+        """Train: take an optimizer step on the loss of all completions, and return the norm of the gradient."""
         self.optimizer.zero_grad()
         loss(self._logp(logprobs_of, prompts, completions, width), list(range(len(completions)))).backward()
         self.optimizer.step()
