@@ -12,11 +12,17 @@ from rlm_intrinsic.certainty import (
     token_entropy_loss,
 )
 from rlm_intrinsic.co_learners import CoLearners
+from rlm_intrinsic.language import language_consistency
 from rlm_intrinsic.majority import majority_vote, vote_share
 from rlm_plugins import hookimpl
 
 rlm_rewards = hookimpl(
-    lambda: {"majority_vote": majority_vote, "vote_share": vote_share, "random_reward": random_reward}
+    lambda: {
+        "majority_vote": majority_vote,
+        "vote_share": vote_share,
+        "random_reward": random_reward,
+        "language_consistency": language_consistency,
+    }
 )
 rlm_shapers = hookimpl(
     lambda: {"self_certainty": self_certainty, "token_entropy": token_entropy, "co_learners": CoLearners}
