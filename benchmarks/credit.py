@@ -18,13 +18,13 @@ import torch
 from rlm_process.prime import ImplicitReward
 from rlm_process.step_boundaries import Every
 from rlm_process.tree_rollout import EntropyTree, Tree
-from small_experiment import Arm, Experiment, areas, main
+from small_experiment import Arm, Experiment, areas, main, on_grid
 from small_policy import NEVER, Policy, Tokens, World, algorithm, equation, train
 
 from rlm_plugins.equation.equation import Equation
 
 RESULTS = Path(__file__).parent / "results"
-ORDINARY, CHOICES, BUDGET, POINTS = 12, 6, 12_000, 30
+ORDINARY, CHOICES, BUDGET = 12, 6, 12_000
 LENGTHS = (16, 64, 256)
 
 
@@ -114,13 +114,6 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     names = {"area": "mean accuracy over tokens", "accuracy": "accuracy at the end"}
     title = f"One fork after {ORDINARY} ordinary tokens"
     return Experiment(title, arms, names, "area", 1, [], task="accuracy", drawn="accuracy", by_tokens=True)
-
-
-def on_grid(curves: dict[str, list[float]], budget: int) -> dict[str, list[float]]:
-    """Return curves at equal distances of generated tokens: at each the last value before it."""
-    grid = [budget * n / POINTS for n in range(POINTS + 1)]
-    index = [sum(tokens <= at for tokens in curves["tokens"]) - 1 for at in grid]
-    return {**{name: [values[n] for n in index] for name, values in curves.items()}, "tokens": grid}
 
 
 def first_token(idle: int) -> Callable[..., dict[str, Any]]:
