@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from r1_world import ALL, ASKED, END, QUESTIONS, STEPS, THINK, WORD, Measures, base, right_digit, task
-from small_experiment import Arm, Experiment, main, on_grid
+from small_experiment import Arm, Experiment, areas, main, on_grid
 from small_policy import Measure, Policy, Tokens, algorithm, sample, train, without_baseline
 
 RESULTS = Path(__file__).parent / "results"
@@ -70,7 +70,6 @@ class Stages:
             "right": measured.right,
             "rubric": measured.rubric,
             "mixed": measured.mixed,
-            "thought": measured.thought,
         }
         self.model, self.seed, self.scale = base(0.3, False), seed, scale
         self.curves = dict[str, list[float]]()
@@ -147,7 +146,8 @@ def stages(scale: float = 1.0) -> Experiment:
                 policy.model = base(0.3, False)
             policy.tune(kept, TUNE_RATE, POOL // 2, tokens)
         policy.rl(ALL, BUDGET - int(policy.curves.get("tokens", [0])[-1]))
-        return on_grid(policy.curves, BUDGET)
+        curves = on_grid(policy.curves, BUDGET)
+        return {**curves, **{f"{name} mean": areas(curves, name)["area"] for name in policy.measures}}
 
     arms = [
         Arm("RL alone", partial(run, False, "")),
@@ -157,9 +157,10 @@ def stages(scale: float = 1.0) -> Experiment:
     ]
     names = {
         "right": "accuracy on questions",
+        "right mean": "mean over tokens",
         "rubric": "rubric of requests",
-        "mixed": "thoughts that mix scripts",
-        "thought": "answers with a thought",
+        "rubric mean": "mean over tokens",
+        "mixed mean": "thoughts that mix scripts, mean over tokens",
     }
     return Experiment("Stages of R1", arms, names, "right", 1, [], task="right", by_tokens=True)
 

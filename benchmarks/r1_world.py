@@ -245,10 +245,6 @@ class Measures:
         """Return the score of replies to requests."""
         return (self.of(logits) @ (self.scores["rubric"] * (1 - self.asks))).item() / REQUESTS
 
-    def thought(self, logits: torch.Tensor) -> float:
-        """Return the share of answers to questions that have a thought."""
-        return (self.of(logits) @ self.thinks).item() / QUESTIONS
-
 
 def paid(weights: dict[str, float], prompts: Sequence[int], prompt: int, completion: Tokens) -> float:
     """Return the weighted sum of the scores of a completion of `prompts[prompt]`."""
