@@ -18,10 +18,10 @@ def language_consistency(completions: Sequence[str], *, script: str = "LATIN", t
     >>> language_consistency(["<think>two και three = 5</think>5", "<think>2 + 3</think>5", "5"])
     [0.6666666666666666, 0.0, 0.0]
     """
-    return [_share(text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0], script) for text in completions]
-
-
-def _share(text: str, script: str) -> float:
-    words = [letters for word in text.split() if (letters := [c for c in word if c.isalpha()])]
-    own = sum(all(unicodedata.name(c, "").startswith(script) for c in letters) for letters in words)
-    return own / len(words) if words else 0.0
+    shares = []
+    for text in completions:
+        thought = text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        words = [letters for word in thought.split() if (letters := [c for c in word if c.isalpha()])]
+        own = sum(all(unicodedata.name(c, "").startswith(script) for c in letters) for letters in words)
+        shares.append(own / max(len(words), 1))
+    return shares
