@@ -1,7 +1,7 @@
 """Experiment on R1-Distill: ``python benchmarks/distill.py``; `small_experiment.py` has the gate.
 
-A program is three of four functions in a row; each step writes what its function gives. The teacher has a row of logits
-per function and place, and is trained by RL. The student has a row per function, and a weaker start.
+A program is three of four functions in a row; each step writes what its function gives. The teacher has logits
+for each function and place, and is trained by RL. The student has logits for each function, and a weaker start.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def teacher() -> World:
 
 
 def teacher_samples(is_filtered: bool, generated: list[int]) -> Callable[..., dict[str, Any]]:
-    """Return a rollout source with samples of the teacher; a filtered one asks again until an answer is right.
+    """Return a rollout source with samples of the teacher; a filtered one samples until an answer is right.
 
     Args:
         is_filtered: Only right samples are trained on.

@@ -22,11 +22,11 @@ RESULTS = Path(__file__).parent / "results"
 EVERYTHING = {"accuracy": 1.0, "language": 1.0, "rubric": 1.0}
 
 
-def language(greek_knows: bool, scale: float = 1.0, steps: int = 40) -> Experiment:
+def language(greek_better: bool, scale: float = 1.0, steps: int = 40) -> Experiment:
     """Compare the accuracy as reward with the accuracy and the share of Latin words.
 
     Args:
-        greek_knows: The second word of a thought is right more often in Greek, at the start.
+        greek_better: The second word of a thought is right more often in Greek, at the start.
         scale: Factor of the rate.
         steps: Batches.
     """
@@ -34,7 +34,7 @@ def language(greek_knows: bool, scale: float = 1.0, steps: int = 40) -> Experime
     named: dict[str, Measure] = {"right": measures.right, "latin": measures.latin, "mixed": measures.mixed}
 
     def run(weight: float, seed: int) -> dict[str, list[float]]:
-        model = base(0.98, greek_knows)
+        model = base(0.98, greek_better)
         world = task(model().detach(), ASKED, {"accuracy": 1.0, "language": weight})
         parts = algorithm("grpo", penalties=[])
         return train(world, parts, named, seed=seed, steps=steps, rate=0.05 * scale, model=model)
@@ -45,7 +45,7 @@ def language(greek_knows: bool, scale: float = 1.0, steps: int = 40) -> Experime
         Arm("accuracy + 0.2 · language consistency", partial(run, 0.2)),
     ]
     names = {"right": "accuracy", "latin": "Latin words", "mixed": "thoughts that mix scripts"}
-    title = "Thoughts in two scripts" + (", Greek knows more" if greek_knows else "")
+    title = "Thoughts in two scripts" + (", Greek is right more often" if greek_better else "")
     return Experiment(title, arms, names, "mixed", -1, ["accuracy + language consistency"], task="right")
 
 
@@ -75,7 +75,7 @@ class Stages:
         self.curves = dict[str, list[float]]()
 
     def add(self, curves: dict[str, list[float]], sampled: int = 0) -> None:
-        """Append the curves of a stage, before which so many tokens were sampled."""
+        """Add the curves of a stage, before which so many tokens were sampled."""
         before = self.curves.get("tokens", [0.0])[-1] + sampled
         curves = {**curves, "tokens": [before + tokens for tokens in curves["tokens"]]}
         self.curves = {name: [*self.curves.get(name, []), *values] for name, values in curves.items()}

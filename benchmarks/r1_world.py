@@ -1,8 +1,8 @@
 """The world of `r1.py`: questions, and requests that a judge compares with a rubric, in two scripts.
 
 A question is answered at once or after a thought of three words, each of which may be written in Latin or in Greek
-letters. A request has no right answer. Logits are sums of feature weights, which questions and requests share: to
-think, the script, to end a reply.
+letters. A request has no right answer. Logits are sums of feature weights, which questions and requests share: of a
+thought, of the script, of the end of a reply.
 """
 
 from __future__ import annotations
@@ -104,16 +104,16 @@ def graph() -> Graph:
     return states, torch.tensor(following), first
 
 
-def base(thinks: float, greek_knows: bool) -> Net:
+def base(thought: float, greek_better: bool) -> Net:
     """Return the policy at the start.
 
     Args:
-        thinks: How often it writes a thought.
-        greek_knows: Its second word of a thought is right more often in Greek.
+        thought: How often it writes one.
+        greek_better: Its second word of a thought is right more often in Greek.
     """
     latin, greek = range(WORD, WORD + 3), range(WORD + 3, DIGIT)
     weights = {
-        "open": {THINK: logit(thinks)},
+        "open": {THINK: logit(thought)},
         "word": {**dict.fromkeys(latin, math.log(1.5)), **dict.fromkeys(greek, 0.0)},
         "after Latin": dict.fromkeys(latin, 0.7),
         "after Greek": dict.fromkeys(greek, 0.7),
@@ -125,7 +125,7 @@ def base(thinks: float, greek_knows: bool) -> Net:
         weights[f"guess {question}"] = {right_digit(question): logit(0.35) + math.log(DIGITS - 1)}
         for step in range(STEPS):
             word = WORD + (question + step) % 3
-            chances = (0.35, 0.8) if greek_knows and step == 1 else (0.55, 0.55)
+            chances = (0.35, 0.8) if greek_better and step == 1 else (0.55, 0.55)
             own = {word + 3 * n: logit(chance) + math.log(2) for n, chance in enumerate(chances)}
             weights[f"step {question} {step}"] = own
     return Net(graph()[0], weights)
@@ -157,7 +157,7 @@ def text(prompt: int, completion: Tokens) -> str:
 
 
 def respond(_: str, user: str) -> str:
-    """Return the verdict of a judge that knows the words of the rubric, in the form that the prompt asks for."""
+    """Return the verdict of a judge that searches the words of the rubric, in the form that the prompt requests."""
     answer = re.search(r"<answer-(\w+)>\n(.*?)\n</answer-", user, re.DOTALL)
     assert answer
     words = set(answer[2].split())
