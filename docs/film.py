@@ -102,11 +102,15 @@ def film(frames: list[Frame], title: str, image: Path | None) -> str:
         data = base64.b64encode(image.read_bytes()).decode()
         picture = f'<image href="data:image/png;base64,{data}" width="{width}" height="{height}"/>'
         scenes.append(scene(len(chosen), SECONDS + PAUSE, total, total, picture))
+    # a viewer without animations shows the end
+    still = f"#f{len(chosen) - 1}{{visibility:visible}}"
+    still += "@media(prefers-reduced-motion:reduce){g{animation:none!important}}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
         f"<title>{escape(title)}</title>"
-        "<style>g{visibility:hidden}text{font:14px monospace;white-space:pre}</style>"
-        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>' + "".join(scenes) + "</svg>"
+        f"<style>g{{visibility:hidden}}{still}text{{font:14px monospace;white-space:pre}}</style>"
+        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>'
+        f'<text x="12" y="{LINE}" fill="{PLAIN}">$ {escape(title)}</text>' + "".join(scenes) + "</svg>"
     )
 
 
@@ -137,7 +141,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
     frames = record(options.command)
-    text = film(frames, " ".join(options.command), options.image)
+    command = [Path(options.command[0]).name, *options.command[1:]]
+    text = film(frames, " ".join(command), options.image)
     options.out.write_text(text, encoding="utf-8")
     print(f"{options.out}: {len(frames)} screens in {frames[-1][0]:.0f} s, {len(text) // 1000} kB")
     return 0

@@ -30,6 +30,8 @@ os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 
 MACHINE = ("fast", "engines", "audit", "view", "lab", "algorithms", "interop", "judge", "worlds")
 """Plugins of packages that the tests of the core use; the others, with rewards and environments, are hidden."""
+LONG = ROOT / "tests" / "long_tests.txt"
+"""Written by `benchmarks/test_seconds.py`: a test, and how many of its cases `make test` runs."""
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points
 
@@ -55,6 +57,21 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("tests", max_examples=count, deadline=None, database=None, derandomize=True)
     settings.load_profile("tests")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to `make test-full` what `long_tests.txt` lists: a test, or all but some evenly spaced cases of it."""
+    kept = dict(line.split() for line in LONG.read_text(encoding="utf-8").splitlines())
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name in kept.keys() & cases:
+        stay = int(kept[name])
+        here = cases[name][:: -(-len(cases[name]) // stay)] if stay else []
+        for item in cases[name]:
+            if item not in here:
+                item.add_marker("full")
 
 
 def pytest_collection_finish() -> None:

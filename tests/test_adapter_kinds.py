@@ -186,7 +186,6 @@ def is_installed(module: str) -> bool:
         return False
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("module", "keys", "tolerance"), METHODS, ids=lambda value: str(value))
 def test_an_adapter_on_quantized_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, keys: dict[str, Any], tolerance: float

@@ -63,7 +63,6 @@ def run(folder: Path, *more: str) -> list[dict[str, Any]]:
     return benchmark.read(folder / "out")
 
 
-@pytest.mark.full
 def test_each_algorithm_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sft,) = run(tmp_path, "--rows", "sft", "--seeds", "0")
     with (tmp_path / "out/rows.jsonl").open("a") as file:
@@ -91,7 +90,6 @@ def test_each_algorithm_is_measured_once(tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "out/rows.png").stat().st_size > 0
 
 
-@pytest.mark.full
 def test_replay_uses_an_earlier_run_of_its_seed(tmp_path: Path) -> None:
     ends = ("--set", "trainer.max_completion_length=64")
     pays_for_any_end = ("--set", "rewards=[{name: accuracy}, {name: length, limit: 1, weight: -1}]")
@@ -186,7 +184,6 @@ def test_the_curves_are_those_of_the_recipes() -> None:
     assert turns.table(records) in (turns.LESSON / "README.md").read_text()
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_each_turn_trains_from_its_own_start(tmp_path: Path) -> None:
     (tmp_path / "1-a.yaml").write_text(lesson("ppo", max_steps=1, num_generations=1, save_strategy="no"))

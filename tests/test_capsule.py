@@ -235,7 +235,6 @@ def test_missing_data_is_named(run: Path) -> None:
         replays(find_capsule(run, 2), ["algorithm=ppo"])
 
 
-@pytest.mark.full
 def test_capsule_of_two_processes(tmp_path: Path) -> None:
     """A capsule has the completions of both processes; a replay equals one process with the same completions."""
     file = tmp_path / "tiny.yaml"

@@ -95,7 +95,6 @@ def test_threads_wait_briefly_unless_the_environment_sets_it(
     assert run.stdout == f"{expected} False\n"
 
 
-@pytest.mark.full
 def test_ascii_terminal_gets_ascii_and_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
     model = "{name: scratch, hidden: 32, layers: 2, heads: 2, intermediate: 32, lora: {r: 4}}"
     recipe = f"model: {model}\nenvironment: addition\nrewards: [accuracy]\nalgorithm: grpo\n"
@@ -394,7 +393,6 @@ shutdown()
 """
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_two_processes_agree_on_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine").mkdir(parents=True)

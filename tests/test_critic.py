@@ -296,7 +296,6 @@ RATES = {"shared": 1e-2, "head": 3e-2, "separate": 1e-2}
 """All weights move in a separate critic: at 3e-2 it forgets what it reads, and says the same of everything."""
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "kind", [kind if kind == "shared" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS]
 )

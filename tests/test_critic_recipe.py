@@ -186,7 +186,6 @@ def test_critic_and_policy_activations_are_not_added() -> None:
     assert shared.peak - alone.peak == sum(shared.always.values()) - sum(alone.always.values())
 
 
-@pytest.mark.full
 def test_model_page_equals_the_estimate() -> None:
     """The tables are generated, not written by hand. Only the smallest model is compared."""
     page = (Path(__file__).parents[1] / "benchmarks/results/model_memory.md").read_text()
@@ -197,7 +196,6 @@ def test_model_page_equals_the_estimate() -> None:
             assert model_memory.line("0.5B", four_bit, checkpointing) in part.splitlines()
 
 
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arm", "checkpointing", "close"),

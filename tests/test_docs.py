@@ -316,7 +316,6 @@ def test_the_variant_takes_fifteen_lines(variant: Path) -> None:
     assert len([line for line in lines if line and not line.startswith(("#", "from ", "@"))]) == 15
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_the_test_of_the_variant_passes(variant: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_variant.py"]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +62,57 @@ def test_an_mcp_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (times(3, b=4), times.__doc__.splitlines()[0]) == ("12", "Return the product.")
     with pytest.raises(ValueError, match="b"):
         times(a=3)
+
+
+OPENENV_SERVER = """
+import random, sys
+import uvicorn
+from openenv.core.env_server import Action, Environment, Observation, State, create_app
+
+class Guess(Action):
+    text: str
+
+class Seen(Observation):
+    text: str
+
+class Number(Environment):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    state = State()
+
+    def reset(self, seed=None, episode_id=None, **more):
+        self.number = random.Random(seed).randrange(10)
+        return Seen(text="Which number?")
+
+    def step(self, action, timeout_s=None, **more):
+        right = action.text.strip() == str(self.number)
+        return Seen(text="yes" if right else "no", done=right, reward=float(right))
+
+uvicorn.run(create_app(Number, Guess, Seen, max_concurrent_envs=64), port=int(sys.argv[1]), log_level="error")
+"""
+
+
+def test_an_openenv_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openenv", reason="pip install openenv-core")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setitem(FILES, "openenv_door.py", FILES["openenv_door.py"].replace("8765", str(port)))
+    server = subprocess.Popen([sys.executable, "-c", OPENENV_SERVER, str(port)])
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if not probe.connect_ex(("127.0.0.1", port)):
+                    break
+            time.sleep(0.1)
+        spec = part("remote", "openenv_door.py", tmp_path)()
+        world = spec.environment()
+        assert reset_environment(world, spec.train[0]) == "\nWhich number?"
+        seen = [
+            step_environment(world, str(guess))
+            for guess in range(random.Random(spec.train[0]["seed"]).randrange(10) + 1)
+        ]
+        assert seen[-1] == ("yes", 1.0, True)
+        assert set(seen[:-1]) <= {("no", 0.0, False)}
+    finally:
+        server.terminate()
+        server.wait()

@@ -45,7 +45,6 @@ def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
     assert reason in " ".join(failed)
 
 
-@pytest.mark.full
 def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
     experiment = length_bias.experiment(steps=30)
     runs = {arm.label: arm.run(0) for arm in experiment.arms if "GRPO" in arm.label}

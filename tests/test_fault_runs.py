@@ -108,7 +108,6 @@ def test_skipped_completions_have_no_gradient_and_are_counted(tmp_path: Path, mo
     assert os.environ["TOUCHY"] == "1"
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_fault_on_one_process_stops_both_after_a_checkpoint(tmp_path: Path) -> None:
     options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]

@@ -148,7 +148,6 @@ def test_no_package_is_found(kernel: list[str]) -> None:
     assert importlib.metadata.entry_points(group="rlm"), "here there are packages"
 
 
-@pytest.mark.full
 def test_lesson_one_trains(kernel: list[str], tmp_path: Path) -> None:
     lesson = str(ROOT / "recipes/lessons/01-addition.yaml")
     shown = rlm(kernel, tmp_path, "train", lesson, *CUT, "--name", "alone")
@@ -158,7 +157,6 @@ def test_lesson_one_trains(kernel: list[str], tmp_path: Path) -> None:
     assert (tmp_path / "runs/alone/02-grpo/adapter/adapter_model.safetensors").is_file()
 
 
-@pytest.mark.full
 def test_check_has_no_section_of_a_package(kernel: list[str], tmp_path: Path) -> None:
     shown = rlm(kernel, tmp_path, "check", str(ROOT / "recipes/lessons/01-addition.yaml"), *CUT, "--full")
     assert shown.returncode == 0, shown.stderr

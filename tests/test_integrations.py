@@ -131,7 +131,6 @@ def test_the_result_is_pushed_and_nothing_else(hub: dict[str, Any], is_adapter: 
     torch.testing.assert_close(ours, trained)
 
 
-@pytest.mark.full
 def test_tensorboard_has_every_number(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -57,7 +57,6 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "01-reinforce" / "adapter" / "adapter_model.safetensors")
 
 
-@pytest.mark.full
 def test_best_model_is_the_result(tmp_path: Path) -> None:
     path = recipe(tmp_path, metric="none", keep="best", samples=2)
     whole = train(*read(path, ()), tmp_path / "whole")

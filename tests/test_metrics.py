@@ -74,7 +74,6 @@ def test_patterns(logged: str, entry: str) -> None:
     assert found.name == entry
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
     from rlm_plugins.run.launch import launch

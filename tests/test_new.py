@@ -67,7 +67,6 @@ def verdicts(packages: Folders, tmp_path_factory: pytest.TempPathFactory) -> Map
     return found
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_tests_of_a_new_package_pass(verdicts: Mapping[str, list[bool]], kind: str) -> None:
     assert verdicts[kind], "the battery is not empty"

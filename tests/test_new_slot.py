@@ -120,7 +120,6 @@ def test_at_most_eight_files_of_the_core() -> None:
     assert len(EDITS) <= 8
 
 
-@pytest.mark.full
 def test_its_part_is_shown_and_scales_the_gradient(copy: Path) -> None:
     slot = "algorithm={name: grpo, loss_scales: [{name: halved, share: 0.25}]}"
     shown = rlm(copy, "check", "recipe.yaml", slot, "--full")

@@ -245,7 +245,6 @@ def other(value: Any) -> Any:
     return (2 * value or 1) if isinstance(value, int) else (value / 2 or 0.25) if isinstance(value, float) else None
 
 
-@pytest.mark.full
 def test_every_override_changes_what_is_built_or_is_refused() -> None:
     found, used, unchanged = built()
     assert built()[2] == unchanged

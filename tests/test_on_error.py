@@ -285,7 +285,6 @@ def rlm_rewards():
 '''
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     (tmp_path / "part.py").write_text(HEAVY)

@@ -143,7 +143,6 @@ def test_logprob_belongs_to_the_generated_token() -> None:
     torch.testing.assert_close(one_page.log_prob(policy, ids), torch.tensor(by_hand))
 
 
-@pytest.mark.full
 def test_reference_implementation_runs_as_documented() -> None:
     command = [sys.executable, one_page.__file__]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -93,13 +93,11 @@ def test_run_equals_the_simulation(tmp_path: Path) -> None:
     check_equal(tmp_path)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_other_runs_equal_the_simulation(tmp_path: Path, name: str) -> None:
     check_equal(tmp_path, **CASES[name])
 
 
-@pytest.mark.full
 def test_resumed_run_equals_the_simulation(tmp_path: Path) -> None:
     """Batches in flight at a checkpoint are generated again, from the weights that it holds."""
     settings = {"stale": 2, "max_steps": 5, **OFTEN}
@@ -132,7 +130,6 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "words"), [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGSTOP, "within 3 s, got none")]
 )
@@ -157,7 +154,6 @@ def test_process_that_ends_or_hangs_stops_the_run(
     assert (tmp_path / f"checkpoint-{made.state.global_step}").is_dir()
 
 
-@pytest.mark.full
 def test_errors_of_the_process_reach_the_user(tmp_path: Path) -> None:
     """Of a generator that it cannot find, and of weights that are not finite."""
     part = Part("rlm_generators", "mine", "mine", lambda generate: generate())
@@ -253,7 +249,6 @@ def test_check_names_the_device_and_counts_the_copy(tmp_path: Path) -> None:
     assert copy == weights + one.always["process"] + sum(one.generation.values())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_signal_leaves_no_process_and_a_run_that_resumes(tmp_path: Path, number: int) -> None:
     """The weights at the end are those of a run without a signal, also if it goes on in one process."""

@@ -46,14 +46,12 @@ def peaks(recipe: Path, folder: Path, *overrides: str) -> dict[str, int]:
 
 @from_proc
 @pytest.mark.slow
-@pytest.mark.full
 def test_a_tiny_model_is_estimated_within_15_percent(tmp_path: Path) -> None:
     found = peaks(LESSON, tmp_path, *TINY)
     assert found["estimated"] == pytest.approx(found["measured"], rel=0.15)
 
 
 @from_proc
-@pytest.mark.full
 @pytest.mark.parametrize(
     "settings",
     [
@@ -94,7 +92,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.full
 def test_two_steps_of_a_pretrained_model(trained: Path) -> None:
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     steps = [record for record in records if "grad_norm" in record]
@@ -109,7 +106,6 @@ def test_two_steps_of_a_pretrained_model(trained: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.full
 def test_the_adapter_names_its_base_and_license(trained: Path) -> None:
     card = ModelCard.load(trained / "01-grpo" / "adapter" / "README.md")
     assert card.data.license == "apache-2.0"

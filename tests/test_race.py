@@ -83,7 +83,6 @@ def test_each_run_equals_the_one_trained_alone(algorithm: str, raced: Path) -> N
     assert logged(together) == logged(alone)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["ppo", "reinforce_pp", "gspo", "cispo"])
 def test_others_equal_the_one_trained_alone(algorithm: str, tmp_path: Path) -> None:
     """An algorithm with a critic has its own on the shared base."""
@@ -97,7 +96,6 @@ def test_others_equal_the_one_trained_alone(algorithm: str, tmp_path: Path) -> N
     assert any("critic/value" in record for record in logged(tmp_path / "alone")) == (algorithm == "ppo")
 
 
-@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
 def test_memory_is_close_to_that_of_one_run() -> None:
     """Each run adds its adapter and optimizer; the base is loaded once."""
@@ -256,7 +254,6 @@ def test_unfinished_run_has_no_score(tmp_path: Path) -> None:
     assert "–" in render(comparison, 120)
 
 
-@pytest.mark.full
 def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
     recipe, lines = tmp_path / "recipe.yaml", list[str]()
     recipe.write_text(RECIPE.replace("test_rows: 0", "test_rows: 2"))

@@ -27,7 +27,6 @@ def rlm(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_journey_one_third_party_reward(tmp_path: Path) -> None:
     site = tmp_path / "site"
@@ -68,7 +67,6 @@ def test_second_journey_writes_a_recipe(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "runs" / "mine" / "summary.json").exists()
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:
     part, folder = tmp_path / "median.py", tmp_path / "run"
@@ -85,7 +83,6 @@ def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_quickstart_learns_the_carry(tmp_path: Path) -> None:
     """The claim of the README, which is `make demo`; `benchmarks/results/rows.md` has other seeds and rows."""

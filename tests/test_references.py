@@ -238,7 +238,6 @@ def test_a_broken_link_fails_the_build(
     assert "link 'nope.md'" in capsys.readouterr().out
 
 
-@pytest.mark.full
 def test_the_site_is_built_and_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_site, "BUILD", tmp_path)
     assert build_site.main() == 0

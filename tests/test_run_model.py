@@ -51,7 +51,6 @@ def judged(run: rlm.Run, stage: str | None = None) -> torch.Tensor:
     return logits(model_of(run.folder, stage, ())[0].load())
 
 
-@pytest.mark.full
 def test_an_adapter_on_weights_from_scratch(tmp_path: Path) -> None:
     run = rlm.train(recipe({**SCRATCH, "lora": LORA}, SFT), out=tmp_path / "run")
     model, _ = run.model()
@@ -60,7 +59,6 @@ def test_an_adapter_on_weights_from_scratch(tmp_path: Path) -> None:
     torch.testing.assert_close(logits(rlm.Run(run.folder).model()[0]), judged(run))
 
 
-@pytest.mark.full
 def test_each_of_two_adapters_is_on_its_own_base(tmp_path: Path) -> None:
     """The second adapter's base is the merged model of the first, never the initial checkpoint."""
     base = rlm.train(recipe(SCRATCH, SFT), out=tmp_path / "base")
@@ -79,7 +77,6 @@ def test_each_of_two_adapters_is_on_its_own_base(tmp_path: Path) -> None:
         run.model("grpo")
 
 
-@pytest.mark.full
 def test_supervised_reward_model_and_critic(tmp_path: Path) -> None:
     run = rlm.Run(rlhf.run(tmp_path / "run").folder)
     torch.testing.assert_close(logits(run.model()[0]), judged(run))
@@ -93,7 +90,6 @@ def test_supervised_reward_model_and_critic(tmp_path: Path) -> None:
     assert score != 0
 
 
-@pytest.mark.full
 def test_an_adapter_on_a_model_in_memory(tmp_path: Path) -> None:
     objects = {"model": tiny.model(), "tokenizer": tiny.tokenizer(), "train_dataset": tiny.problems()}
     objects["test_dataset"] = tiny.problems(4)

@@ -73,7 +73,6 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("config", SHARDED)
 def test_two_processes_that_shard_train_as_one(folder: Path, config: str, monkeypatch: pytest.MonkeyPatch) -> None:

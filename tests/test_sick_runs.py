@@ -291,13 +291,11 @@ def test_right_cause_comes_first(name: str) -> None:
     assert early[:1] in ([], found[:1]), "after two steps a run is not accused of anything else"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in RUNS if not RUNS[name].get("borderline")])
 def test_right_cause_comes_first_in_a_run(name: str, start: Path, tmp_path: Path) -> None:
     assert first(why(run(recipe(start, RUNS[name]), tmp_path / "run"))) == RUNS[name].get("first", "")
 
 
-@pytest.mark.full
 def test_rate_of_the_critic_is_named(start: Path, tmp_path: Path) -> None:
     """The run diverges before its metrics could be diagnosed."""
     changes = {"algorithm": "ppo", "critic": {"learning_rate": 10.0}}

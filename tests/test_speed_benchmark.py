@@ -29,7 +29,6 @@ def found() -> dict[str, Any]:
     return grpo_speed.rounds("ragged", TINY, (DEFAULT, STOCK, OTHER, OURS, OFF), 1, MACHINE)
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_round_measures_every_arm(found: dict[str, Any]) -> None:
     (only,) = found["rounds"]
@@ -80,7 +79,6 @@ def test_trainer_with_other_gradients_is_not_timed() -> None:
     assert "its gradient is" in str(refusal(other, run(one, ARMS[DEFAULT])))
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_bfloat16_memory_is_at_most_that_of_trl() -> None:
     found = half_precision()  # of three workloads: one alone is now nearer, now further, by a tenth

@@ -57,7 +57,6 @@ def run(*arguments: object) -> Any:
     return RUNNER.invoke(app, list(map(str, arguments)))
 
 
-@pytest.mark.full
 def test_python_m_runs_nothing_of_the_working_directory(tmp_path: Path) -> None:
     """A folder with a recipe may hold modules, and metadata of a package with plugins."""
     trace = f"open({str(tmp_path / 'ran')!r}, 'w')\n"

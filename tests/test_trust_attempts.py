@@ -232,7 +232,6 @@ def test_the_folder_of_a_model_runs_nothing(config: dict[str, Any]) -> None:
     assert run("train", recipe({"rewards": [judge]})).exit_code == 2
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ["data.py", "rows.pkl", "rows.tar", "link.jsonl"])
 def test_the_folder_of_a_data_set_runs_nothing(name: str) -> None:
     import pickle
@@ -290,7 +289,6 @@ def test_an_image_starts_no_interpreter_of_postscript(monkeypatch: pytest.Monkey
     assert not (Path.cwd().parent / "ran").exists()
 
 
-@pytest.mark.full
 def test_other_processes_import_nothing_of_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
 

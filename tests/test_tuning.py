@@ -162,7 +162,6 @@ print(fill(2**22 - 2**12) - before)
 """
 
 
-@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's `mallopt`")
 @pytest.mark.parametrize(
     ("variables", "least", "most"), [({}, 0, 2000), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, 8000, 10**6)]

@@ -68,7 +68,6 @@ def test_check_needs_no_weights_and_tells_the_fallback(tmp_path: Path) -> None:
     assert "prompts up to 8 tokens" in text, "4 patches, 3 characters, and the end of the question"
 
 
-@pytest.mark.full
 def test_demonstrations_then_reinforcement_of_an_adapter(tmp_path: Path) -> None:
     recipe = vision.world(tmp_path, demonstrations=True)
     recipe.write_text(
@@ -168,7 +167,6 @@ def test_a_model_without_a_processor_is_refused(tmp_path: Path) -> None:
         rlm.check(recipe)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_small_model_learns_colors(tmp_path: Path, seed: int) -> None:
     """Measured: 0 % before; 75, 75 and 100 % of 16 held-out images after 100 steps, 20 s each."""

@@ -57,7 +57,6 @@ def executed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
     return runpy.run_path(str(NOTEBOOKS / name))
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_from_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = executed("from_trl.py", tmp_path, monkeypatch)
@@ -73,7 +72,6 @@ def test_my_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(known["run"].samples) > 0
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_my_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     known = executed("my_variant.py", tmp_path, monkeypatch)
@@ -90,7 +88,6 @@ def test_look_at_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "<" in known["page"]._repr_html_()
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_ppo_on_one_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = executed("ppo_on_one_base.py", tmp_path, monkeypatch)
@@ -98,7 +95,6 @@ def test_ppo_on_one_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert known["weights"]["shared"] < known["weights"]["separate"], "an adapter is smaller than a model"
 
 
-@pytest.mark.full
 def test_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched()
     monkeypatch.setenv("RLM_TRUST", "1")

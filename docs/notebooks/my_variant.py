@@ -43,8 +43,8 @@ assert not violations(median_baseline)
 # %% [markdown]
 # ## What it does to the gradient
 #
-# `rlm oracle` sums over every group of a policy with seven completions. Their rewards are 0 or 1, so every baseline
-# points along the exact gradient: bias 0. Scale is the size of the step, std the noise of one group.
+# `rlm explain --bias` sums over every group of a policy with seven completions. Their rewards are 0 or 1, so every
+# baseline points along the exact gradient: bias 0. Scale is the size of the step, std the noise of one group.
 
 # %%
 from dataclasses import replace

@@ -23,6 +23,7 @@ from rlm_plugins.evaluation.held_out import SampledReport, evaluate_sampled, eva
 from rlm_plugins.evaluation.scores import Report, evaluations_without_improvement
 from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.rewards.columns import text_of
+from rlm_plugins.rewards.processes import LOCAL_DATA
 from rlm_plugins.run.folder import EVALUATIONS, Run
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import saving
@@ -336,12 +337,11 @@ class ScoredCompletions(StepObserver):
 def shown_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of an example beside its prompt, for logs: numbers, and texts of at most 1,000 characters.
 
-    >>> shown_columns({"prompt": "1+1=?", "answer": "2", "steps": ["1+1=2"], "image": None})
+    >>> shown_columns({"prompt": "1+1=?", "answer": "2", "steps": ["1+1=2"], "image": None, "environments": object()})
     {'answer': '2', 'steps': "['1+1=2']"}
     """
-    known = {
-        name: value for name, value in row.items() if name not in ("prompt", "demonstration") and value is not None
-    }
+    left_out = {"prompt", "demonstration", *LOCAL_DATA}
+    known = {name: x for name, x in row.items() if name not in left_out and x is not None}
     return {name: x if isinstance(x, int | float) else str(x)[:1000] for name, x in known.items()}
 
 

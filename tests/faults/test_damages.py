@@ -61,7 +61,6 @@ def test_files_swapped_between_checkpoints_damage_both(whole: Any, tmp_path: Pat
         shutil.rmtree(tmp_path / "run")
 
 
-@pytest.mark.full
 def test_sound_checkpoint_of_another_run_is_not_used(
     whole: Any, tmp_path: Path, cases: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

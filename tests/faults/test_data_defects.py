@@ -138,7 +138,6 @@ def test_defects_of_data_are_named(tmp_path: Path, cases: Any) -> None:
             checked(folder, REFUSED[name][0])
 
 
-@pytest.mark.full
 @pytest.mark.faults(group="F7")
 def test_all_defects_of_data_are_named(tmp_path: Path, cases: Any, caplog: pytest.LogCaptureFixture) -> None:
     for number, (name, (data, words)) in enumerate((REFUSED | FILES).items()):

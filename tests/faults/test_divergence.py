@@ -139,7 +139,6 @@ def test_divergence_stops_the_run(tmp_path: Path, name: str, cases: Any) -> None
         check_stops(tmp_path, name)
 
 
-@pytest.mark.full
 @pytest.mark.faults(group="divergence")
 def test_every_divergence_stops_the_run(tmp_path: Path, cases: Any) -> None:
     for name in STOPS.keys() - {*QUICK}:
@@ -147,7 +146,6 @@ def test_every_divergence_stops_the_run(tmp_path: Path, cases: Any) -> None:
             check_stops(tmp_path, name)
 
 
-@pytest.mark.full
 @pytest.mark.faults(group="divergence")
 def test_back_off_repeats_from_the_last_checkpoint(tmp_path: Path, cases: Any, capsys: Any) -> None:
     with cases("the rate is lowered until the run ends"):

@@ -33,7 +33,6 @@ def test_resumed_from_a_step_of_each_epoch(tmp_path: Path, kind: str, cases: Any
     check_every_step(tmp_path, kind, range(3, STEPS, 5), cases)
 
 
-@pytest.mark.full
 @pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumed_from_every_step(tmp_path: Path, kind: str, cases: Any) -> None:

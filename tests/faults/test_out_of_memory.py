@@ -56,7 +56,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return weights(launch(recipe(folder, **NO_SAVES), [], out=folder / "run").folder)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "place", ["backward", *(pytest.param(name, marks=pytest.mark.full) for name in ("generation", "log"))]
 )
@@ -83,7 +82,6 @@ def test_the_last_step_is_saved(
             assert weights(resume(out)) == whole
 
 
-@pytest.mark.full
 def test_halved_micro_batches_are_those_of_a_run_that_began_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,7 +96,6 @@ def rlm(*arguments: str | bytes, **environment: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("left", ["WORLD_SIZE=2", "WORLD_SIZE=two", "LOCAL_RANK=0"])
 def test_left_over_variables_of_a_launcher(tmp_path: Path, left: str) -> None:
     name, _, value = left.partition("=")
@@ -117,7 +116,6 @@ def test_accelerate_that_starts_one_process_for_several(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("command", ["train", "export"])
-@pytest.mark.full
 def test_a_path_that_is_not_utf8(tmp_path: Path, command: str) -> None:
     out = os.fsencode(tmp_path) + b"/\xff"
     source, option = (recipe(tmp_path), "--out") if command == "train" else (run(tmp_path, max_steps=1), "--to")

@@ -52,7 +52,6 @@ def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.full
 @pytest.mark.matrix
 @pytest.mark.faults(group="F2")
 @pytest.mark.parametrize("seed", range(4))
@@ -82,7 +81,6 @@ def started(file: Path, folder: Path, *, resume: bool) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.faults(group="F2")
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ def command(folder: Path, reward: str, *more: str, script: str = "", **variables
     return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.full
 @pytest.mark.faults(group="F6")
 def test_blocked_process_names_the_reward(tmp_path: Path, cases: Any) -> None:
     with cases("a call that holds the interpreter"):

@@ -94,7 +94,6 @@ def test_at_random_moments(tmp_path: Path, seed: int, count: int, cases: Any) ->
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.full
 def test_a_long_step_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any) -> None:
     """A step of any epoch is abandoned; its completions are generated again when the run is resumed."""
     file = slow_recipe(tmp_path)
@@ -153,7 +152,6 @@ def test_a_signal_that_compiled_code_wraps_is_a_signal(tmp_path: Path, monkeypat
     assert ended.value.code == 128 + signal.SIGUSR1
 
 
-@pytest.mark.full
 def test_a_signal_on_one_process_stops_both_after_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, folder = slow_recipe(tmp_path), tmp_path / "run"
     options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]

@@ -96,7 +96,6 @@ def test_a_strangers_folder_is_inert(sound: Path, tmp_path: Path, name: str, cas
     check_inert(sound, tmp_path / "work", name, QUICK[name], cases)
 
 
-@pytest.mark.full
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_folder_of_a_stranger_is_inert(sound: Path, tmp_path: Path, name: str, cases: Any) -> None:

@@ -43,7 +43,6 @@ def three(folder: Path, rows: list[dict[str, Any]], algorithm: str, only: bool =
     return recipe.of_mapping({**common, **stages[1], **common} if only else {**common, "stages": stages}, [])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["dpo", "kto"])
 def test_one_recipe_from_demonstrations_over_preferences_to_rewards(
     tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch

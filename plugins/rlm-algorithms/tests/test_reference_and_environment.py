@@ -51,7 +51,6 @@ def build(folder: Path, *overrides: str) -> Any:
     return stage.trainer.build(stage, RunState())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("generator", ["none", "fast"])
 def test_values_come_from_the_policy_without_its_adapter(tmp_path: Path, generator: str) -> None:
     trainer = build(tmp_path, f"generator={generator}")
@@ -81,7 +80,6 @@ class Kept(StepObserver):
         self.inputs = self.inputs or dict(inputs)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("speed", ["none", "{}"])
 def test_echo_learns_from_the_answers_of_the_environment(tmp_path: Path, speed: str) -> None:
     (tmp_path / "sums.py").write_text(SUMS)

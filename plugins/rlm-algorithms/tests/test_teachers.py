@@ -215,7 +215,6 @@ def test_a_model_teaches_without_a_reward(folder: Path) -> None:
     assert all(line["reward"] == 0 for line in lines)
 
 
-@pytest.mark.full
 def test_a_model_that_adds_teaches_one_that_does_not(tmp_path: Path) -> None:
     """The reverse KL falls by half, and accuracy rises; with a learning rate of almost 0 neither does."""
     recipes = Path(__file__).parents[1] / "recipes"
@@ -236,7 +235,6 @@ def test_a_model_that_adds_teaches_one_that_does_not(tmp_path: Path) -> None:
     assert abs(gains[2]) < 0.1
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("model", ["live", "ema"])
 def test_privileged_prompt_changes_the_log_probs(folder: Path, model: str) -> None:
     section = {"model": model, "prompt": "{prompt} {answer}", "ema": 1.0}
@@ -259,7 +257,6 @@ def test_group_best_shows_another_right_completion() -> None:
     assert scoring._prompts(scoring._teacher, range(8)) == dict(enumerate(shown)), "the last has no right one beside it"
 
 
-@pytest.mark.full
 def test_resume_has_the_same_average(folder: Path) -> None:
     section = ["teacher={model: ema, ema: 0.5}", "trainer.learning_rate=0.1", "trainer.save_steps=2"]
     whole = run(folder, "whole", *section, "trainer.max_steps=4")
@@ -290,7 +287,6 @@ def test_mistakes_are_refused_before_weights_are_loaded(folder: Path, override: 
         build(folder, "teacher={model: base}", override)
 
 
-@pytest.mark.full
 def test_a_teacher_with_another_tokenizer_is_refused(folder: Path) -> None:
     supervised = ["algorithm=sft", "model.lora=null", "trainer={max_steps: 1}"]
     train(recipe.load(folder / "recipe.yaml", supervised), Registry(), folder / "teacher")
@@ -319,7 +315,6 @@ def teacher_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TOP = {"top": "algorithm={name: gkd_top, policy_loss: {rest: tail}}", "all": "algorithm=gkd"}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("speed", ["speed=none", "speed={}"])
 def test_all_tokens_equal_the_whole_vocabulary(folder: Path, teacher_folder: Path, speed: str) -> None:
     """The likeliest 10,000 tokens are all of them: values of both ways agree, with packed and padded passes."""
@@ -334,7 +329,6 @@ def test_all_tokens_equal_the_whole_vocabulary(folder: Path, teacher_folder: Pat
     assert whole[0]["advantage/reverse_kl"] == pytest.approx(sampled[0]["advantage/reverse_kl"], abs=1e-5)
 
 
-@pytest.mark.full
 def test_the_base_is_at_no_distance_from_a_fresh_adapter(folder: Path) -> None:
     for name, top in (("all", "all"), ("top", 3)):
         first, second = run(
@@ -368,7 +362,6 @@ def local_score(folder: Path) -> Any:
     return lambda ids: sequence_logprobs(model, [ids])[0].tolist()
 
 
-@pytest.mark.full
 def test_an_endpoint_equals_the_model_that_it_serves_and_its_end_loses_nothing(
     folder: Path, teacher_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,7 +386,6 @@ def test_an_endpoint_equals_the_model_that_it_serves_and_its_end_loses_nothing(
     assert [x["loss"] for x in again] == [x["loss"] for x in lines]
 
 
-@pytest.mark.full
 def test_a_server_that_stops_inside_an_answer_is_named(folder: Path, teacher_folder: Path) -> None:
     """Half of an answer is an error as none is, and the next start goes on from the last checkpoint."""
     steps = ["trainer.max_steps=3", "trainer.save_steps=1"]
@@ -409,7 +401,6 @@ def test_a_server_that_stops_inside_an_answer_is_named(folder: Path, teacher_fol
     assert [line["step"] for line in lines] == [1, 2, 3]
 
 
-@pytest.mark.full
 def test_an_evicted_model_gives_the_same_run_and_is_estimated(
     folder: Path, teacher_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -434,7 +425,6 @@ def test_an_evicted_model_gives_the_same_run_and_is_estimated(
     assert "its answers to 3 held-out prompts earn 0, the policy's 0: it may have nothing to teach" in caplog.text
 
 
-@pytest.mark.full
 def test_replay_needs_no_teacher(folder: Path, teacher_folder: Path) -> None:
     view = pytest.importorskip("rlm_view.replay_report")
     from rlm_view.capsule import find_capsule
@@ -495,7 +485,6 @@ def rlm_teachers():
 """
 
 
-@pytest.mark.full
 def test_a_part_may_be_the_teacher(folder: Path) -> None:
     (folder / "part.py").write_text(PART)
     (folder / "recipe.yaml").write_text("plugins: {load: [./part.py]}\n" + RECIPE)

@@ -32,7 +32,6 @@ def test_math_accuracy_makes_no_mistake() -> None:
     require_no_mistakes(report)
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("math")
 def test_math_accuracy_makes_no_mistake_among_thousands() -> None:
     report = audit("math_accuracy", PATIENT, number=6_000, seed=20)

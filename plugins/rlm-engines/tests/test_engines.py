@@ -38,7 +38,6 @@ def test_a_fault_of_an_engine_is_named_before_the_first_step(
     assert f"the engine '{engine.lower()}' {fault}" in str(caught.value)
 
 
-@pytest.mark.full
 def test_a_base_that_changes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import engine_runs
 

@@ -41,7 +41,6 @@ def test_a_server_samples_from_the_policy_of_each_step(tmp_path: Path, base: Pat
     assert not list(shared.iterdir())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("faults", "problem"),
     [

@@ -29,7 +29,6 @@ def next_larger(sizes: Sizes) -> dict[str, Sizes]:
     return larger
 
 
-@pytest.mark.full
 def test_it_inverts_the_estimate_of_check(monkeypatch: pytest.MonkeyPatch) -> None:
     card = 1.0
     monkeypatch.setattr(largest_fit, "FAMILIES", {"qwen3": COMMON | SMALL})

@@ -71,7 +71,6 @@ def test_no_constant_is_paid_in_a_sample_of_tasks() -> None:
     assert [each["examples"] for each in report["classes"] if each["examples"]] == []
 
 
-@pytest.mark.full
 def test_no_constant_is_paid_in_any_task() -> None:
     report = Audit(score, FAMILY).report(12 * len(FAMILY.generators))
     assert [each["class"] for each in report["classes"]] == [*FAMILY.generators]

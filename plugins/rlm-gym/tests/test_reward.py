@@ -149,7 +149,6 @@ DEMONSTRATIONS = 20
 """Demonstrations per task; fewer of tasks that generate slowly."""
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_demonstrations_of_every_task_score_and_another_answer_does_not() -> None:
     texts, entries, names, unanswered = [], [], [], []

@@ -110,7 +110,6 @@ def test_a_prompt_is_answered_once_per_batch_and_anew_in_the_next() -> None:
 
 
 @in_repository
-@pytest.mark.full
 def test_peers_learn_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     environment = {"name": "addition", "digits": 2, "train_rows": 64, "thinking": False}
     file = tiny_recipe(RECIPE, tmp_path, environment=environment, trainer={"max_completion_length": 1})

@@ -76,7 +76,6 @@ def test_training_all_weights_is_refused() -> None:
         CritiquePreferences().build(SimpleNamespace(name="reward", lora=None), RunState())  # type: ignore[arg-type]
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_both_stages_run(tmp_path: Path) -> None:
     """The critic of the second stage is the model of the first; head and adapter are saved and loaded."""

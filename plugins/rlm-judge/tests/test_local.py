@@ -133,7 +133,6 @@ _registered = registered("judge")
 
 
 @pytest.mark.slow
-@pytest.mark.full
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize(
     "recipe",

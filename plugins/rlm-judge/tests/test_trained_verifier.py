@@ -78,7 +78,6 @@ def test_value_and_gradient_of_the_verifier() -> None:
     assert model.completions == verdicts
 
 
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_verifier_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ def kinds(name: str, registry: Registry = REGISTRY) -> list[tuple[str, str]]:
     return [(entry["kind"], entry.get("hook", entry["name"])) for entry in explain(name, registry)]
 
 
-@pytest.mark.full
 def test_everything_that_has_a_name_can_be_explained() -> None:
     bare = [name for name in known(REGISTRY) if "/" not in name and name not in TERMS]
     for name in [*bare, *(metric.name for metric in METRICS)]:

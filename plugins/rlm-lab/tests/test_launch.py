@@ -50,7 +50,6 @@ def test_files_that_parse_and_name_the_processes(recipe: Path, service: str, sha
     assert "trainer.seed=2" in everything
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("service", ["torchrun", "hf-jobs"])
 def test_what_is_printed_trains_on_two_processes(recipe: Path, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(recipe.parent)

@@ -15,6 +15,7 @@ from rlm_plugins.cli import app
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 
+ROOT = Path(__file__).parents[3]
 RUNNER = CliRunner()
 PART = """
 from rlm_plugins import hookimpl
@@ -110,17 +111,18 @@ def test_what_cannot_be_enumerated_and_unknown_names_are_errors(registry: Regist
 def test_the_command_measures_a_part_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "median.py"
     file.write_text(PART)
-    command = ["oracle", "median_baseline", "--load", str(file), "--group", "3"]
+    command = ["explain", "median_baseline", "--bias", "--load", str(file), "--group", "3"]
     result = RUNNER.invoke(app, [*command, "--json"])
     assert result.exit_code == 0, result.output
-    row = json.loads(result.stdout)["gradients"][0]
+    row = json.loads(result.stdout)["median_baseline"]["gradients"][0]
     assert 0.5 < row["scale"] < 1
     assert "r − E[r]  mean Â" in RUNNER.invoke(app, command).stdout
 
 
-@pytest.mark.full
-def test_explain_prints_the_same_tables() -> None:
-    tables = RUNNER.invoke(app, ["explain", "rloo", "grpo", "--bias"]).stdout
-    alone = [RUNNER.invoke(app, ["oracle", name]).stdout.strip() for name in ("rloo", "grpo")]
-    assert tables.strip() == "\n\n".join(alone)
-    assert "measures algorithms and parts by name" in RUNNER.invoke(app, ["explain", "--bias"]).output
+def test_the_command_measures_the_algorithm_of_a_recipe() -> None:
+    command = ["explain", "--bias", "--group", "2", "--json"]
+    result = RUNNER.invoke(app, [*command, str(ROOT / "recipes/lessons/06-format.yaml"), "grpo"])
+    assert result.exit_code == 0, result.output
+    of_recipe, of_name = json.loads(result.stdout).values()
+    assert of_recipe == of_name
+    assert "measures algorithms and parts by name" in RUNNER.invoke(app, command).output

@@ -97,7 +97,6 @@ def test_wrong_recipes_are_underlined_and_refused(text: str, schema: Any, tmp_pa
         compose(recipe.load(path), Registry(), build_environment=False)
 
 
-@pytest.mark.full
 def test_the_recipes_of_the_repository_are_valid() -> None:
     recipes = sorted((ROOT / "recipes").rglob("*.yaml"))
     assert recipes

@@ -85,7 +85,6 @@ def torch_on_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("torch_on_one_thread")
 def test_resume_is_exact_and_two_processes_match_one(tmp_path: Path) -> None:
     file = recipe(tmp_path)

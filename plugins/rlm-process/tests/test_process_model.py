@@ -278,7 +278,6 @@ def log(run: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("registered")
 def test_label_recipes_run_in_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The recipes of the folder are shortened; each uses the output of the previous one."""

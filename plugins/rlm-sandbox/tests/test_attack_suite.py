@@ -82,7 +82,6 @@ def test_attacks_succeed_without_the_filter(monkeypatch: pytest.MonkeyPatch) -> 
     assert {line.split()[0] for line in got} == set(harmless), got
 
 
-@pytest.mark.full
 def test_attacks_load_and_run() -> None:
     """The attacks load and run up to the rejected operation; a broken attack would prove nothing."""
     sandbox = Local(1)

@@ -97,7 +97,6 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.full
 def test_no_resource_leaks(sandbox: Local) -> None:
     """One in five of these samples is hostile, one in five wrong, and one in 50 never ends."""
     hostile = [Program(GRADING[name]) for name in ("os_exit", "eq_true", "fd_forge", "result_forge", "marker")]

@@ -42,7 +42,6 @@ def test_published_settings_pass_check() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.full
 @pytest.mark.parametrize("name", [*RECIPES])
 def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -> None:
     """The checkpoint of step 2 has baselines and buffer; a run resumed from it repeats steps 3 and 4."""
@@ -54,7 +53,6 @@ def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.full
 def test_both_players_of_each_game_are_trained_and_payoffs_cancel(tmp_path: Path) -> None:
     """Rewards of a legal game sum to 0; a forfeit costs one player 1. Padding-free and padded passes agree."""
     options = ["stages.1.trainer.max_steps=1", "stages.1.trainer.per_device_train_batch_size=32"]
@@ -127,7 +125,6 @@ def test_value_and_gradient_of_the_proposer(monkeypatch: pytest.MonkeyPatch) -> 
     assert not source.proposer.proposals.scores, "a batch that was trained on is forgotten"
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_proposer_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     first, second = yaml.safe_load(R_ZERO.read_text())["stages"]

@@ -340,7 +340,6 @@ def test_every_law_is_named_in_the_documentation() -> None:
     assert {law.name for law in LAWS} <= words
 
 
-@pytest.mark.full
 def test_a_bias_is_information_unless_the_part_claims_to_have_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

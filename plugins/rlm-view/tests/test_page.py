@@ -183,7 +183,6 @@ def test_the_frame_holds_the_page_as_text(tmp_path: Path) -> None:
     assert repr(shown) == f"DisplayedPage('{tmp_path / 'run' / 'view.html'}')"
 
 
-@pytest.mark.full
 @pytest.mark.skipif(browser_path() is None, reason="no Chromium is installed (apt-get install chromium)")
 def test_an_executed_notebook_shows_the_page(tmp_path: Path) -> None:
     client = pytest.importorskip("nbclient", reason="nbclient and ipykernel are not installed")

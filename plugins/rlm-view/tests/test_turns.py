@@ -82,7 +82,6 @@ def test_turns_and_observations_are_marked(run: Path) -> None:
         assert all(x == 0 for x, trained in zip(gradient, row["mask"], strict=True) if trained == "0")
 
 
-@pytest.mark.full
 @pytest.mark.skipif(browser_path() is None, reason="no Chromium is installed (apt-get install chromium)")
 def test_turns_are_drawn(run: Path, tmp_path: Path) -> None:
     page = view([run], tmp_path / "view.html", print)

@@ -13,7 +13,6 @@ from rlm_plugins.cli import app
 PACKAGE = Path(__file__).parents[1]
 
 
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["recipe.yaml", pytest.param("recipes/calculator.yaml", marks=pytest.mark.full)])
 def test_recipe_trains_and_evaluates(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,6 @@ PANELS: dict[str, dict[str, Any]] = {
     },
     "Extend": {
         "explain": explain_commands.explain,
-        "oracle": explain_commands.oracle,
         "lesson": explain_commands.lesson,
         "new": run_commands.new,
     },

@@ -1,4 +1,4 @@
-"""The commands ``rlm explain``, ``rlm oracle`` and ``rlm lesson``: a name, its exact gradient, exercises."""
+"""The commands ``rlm explain`` and ``rlm lesson``: a name, the bias of its gradient, exercises."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rlm_plugins.cli.typer_app import AsJson, Load, Trust, print_result, termina
 from rlm_plugins.errors import RlmError
 
 if TYPE_CHECKING:
+    from rlm_plugins.equation.equation import Equation
     from rlm_plugins.registry import Registry
 
 
@@ -27,31 +28,36 @@ def explain(
         typer.Option(metavar="FILE", help="Write the JSON Schema of recipes, for an editor; `-` prints it."),
     ] = None,
     bias: Annotated[
-        bool, typer.Option("--bias", help="Print the table of `rlm oracle` for each algorithm or part.")
+        bool,
+        typer.Option("--bias", help="Measure each algorithm, part or recipe's algorithm against the exact gradient."),
     ] = False,
+    group_size: Annotated[int, typer.Option("--group", min=2, max=8, help="With --bias: completions per group.")] = 4,
     load: Load = None,
     as_json: AsJson = False,
+    trust: Trust = False,
 ) -> None:
     """Explain a part, knob, metric, finding or setting; compare two algorithms.
 
     Without a name it lists the names of all parts. `rlm explain algorithms` prints the table of algorithms, a column
     per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs;
-    `rlm explain skill` a SKILL.md for coding agents.
+    `rlm explain skill` a SKILL.md for coding agents. The policy of --bias has seven completions, so every expectation
+    is a sum without sampling noise.
 
     JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, finding, setting or
-    term. Of two algorithms: {algorithms, changes, same}. Without a name: {key: [name]}. With --bias: {name: as of
-    `rlm oracle`}.
+    term. Of two algorithms: {algorithms, changes, same}. Without a name: {key: [name]}. With --bias: {name: {value,
+    group_size, gradients: [{samples, scale, bias, std}], advantages: [[completion, probability, reward, exact, mean]],
+    penalties: [{part, mean, kl, scale, bias}]}}.
     """
     from rlm_plugins.registry import Registry
 
     registry = Registry(load or [])
     if bias:
-        from rlm_lab import oracle as lab
+        from rlm_lab.oracle import oracle, render
 
         if not names:
             raise RlmError("`--bias` measures algorithms and parts by name", hint="`rlm explain grpo --bias`")
-        tables = {name: lab.oracle(lab.equation_of(name, registry)) for name in names}
-        print_result(tables, "\n\n".join(lab.render(table, name) for name, table in tables.items()), as_json)
+        tables = {name: oracle(_equation(name, registry), group_size) for name in names}
+        print_result(tables, "\n\n".join(render(table, name) for name, table in tables.items()), as_json)
         return
     if schema is None:
         print_result(*explanation(names or [], registry, terminal_width()), as_json)
@@ -66,6 +72,21 @@ def explain(
         with whole(schema) as staged:
             staged.write_text(text + "\n", encoding="utf-8")
         echo(f"{schema}: put `# yaml-language-server: $schema={schema}` on the first line of a recipe")
+
+
+def _equation(name: str, registry: Registry) -> Equation:
+    """Return the equation of an algorithm, of a part, or of the first stage of a recipe that has one."""
+    from rlm_lab.oracle import equation_of
+
+    if not name.endswith((".yaml", ".yml")):
+        return equation_of(name, registry)
+    from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.run.recipe_argument import read
+
+    equations = [stage.equation for stage in compose(*read(Path(name), [])) if stage.equation is not None]
+    if not equations:
+        raise RlmError(f"no stage of {name} has an equation", hint="`rlm explain grpo --bias` measures an algorithm")
+    return equations[0]
 
 
 def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[Any, str]:
@@ -98,39 +119,6 @@ def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[A
 
     entries = [entry for name in names for entry in entries_of(name, registry)]
     return entries, "\n\n\n".join(map(render, entries))
-
-
-def oracle(
-    name: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="An algorithm, a part of the equation, or a recipe: its algorithm.")
-    ],
-    group_size: Annotated[int, typer.Option("--group", min=2, max=8, help="Completions per group.")] = 4,
-    load: Load = None,
-    as_json: AsJson = False,
-    trust: Trust = False,
-) -> None:
-    """Measure the bias of an algorithm or a part against the exact gradient.
-
-    The policy has seven completions, so every expectation is a sum: no sampling noise.
-
-    JSON: {value, group_size, gradients: [{samples, scale, bias, std}], advantages: [[completion, probability, reward,
-    exact, mean]], penalties: [{part, mean, kl, scale, bias}]}.
-    """
-    from rlm_lab import oracle as lab
-    from rlm_plugins.registry import Registry
-
-    if name.endswith((".yaml", ".yml")):
-        from rlm_plugins.recipe.compose import compose
-        from rlm_plugins.run.recipe_argument import read
-
-        stages = compose(*read(Path(name), []))
-        equation = next((stage.equation for stage in stages if stage.equation is not None), None)
-        if equation is None:
-            raise RlmError(f"no stage of {name} has an equation", hint="`rlm oracle grpo` measures an algorithm")
-    else:
-        equation = lab.equation_of(name, Registry(load or []))
-    result = lab.oracle(equation, group_size)
-    print_result(result, lab.render(result, name), as_json)
 
 
 def lesson(

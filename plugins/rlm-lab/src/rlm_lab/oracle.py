@@ -1,4 +1,4 @@
-"""``rlm oracle``: is a gradient estimator biased? Exact expectations on a policy that can be enumerated.
+"""``rlm explain --bias``: is a gradient estimator biased? Exact expectations on a policy that can be enumerated.
 
 The policy writes up to two tokens of ``a``, ``b`` and end: seven completions, nine logits. So expectations over every
 possible group are sums: value, gradient, KL, the mean of the estimator and its standard deviation are exact to the

@@ -1,4 +1,4 @@
-"""Law of the expected gradient: `rlm oracle` as the judge of an advantage, a ratio or a policy loss."""
+"""Law of the expected gradient: `rlm explain --bias` as the judge of an advantage, a ratio or a policy loss."""
 
 from __future__ import annotations
 
