@@ -24,7 +24,7 @@ from small_policy import NEVER, Policy, Tokens, World, algorithm, equation, trai
 from rlm_plugins.equation.equation import Equation
 
 RESULTS = Path(__file__).parent / "results"
-ORDINARY, CHOICES, BUDGET = 12, 6, 12_000
+ORDINARY, CHOICES, BUDGET, POINTS = 12, 6, 12_000, 30
 LENGTHS = (16, 64, 256)
 
 
@@ -90,7 +90,7 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     def run(build: Callable[[], Equation], options: Mapping[str, Any], seed: int) -> dict[str, list[float]]:
         size = {"prompts": 4, "group_size": 8, **options}
         curves = train(world, build(), {"accuracy": accuracy}, seed=seed, budget=budget, rate=rate, **size)
-        return areas(on_grid(curves, budget), "accuracy")
+        return areas(on_grid(curves, budget, POINTS), "accuracy")
 
     plain = {"penalties": []}
     step = Every(every=4)

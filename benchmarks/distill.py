@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from small_experiment import POINTS, Arm, Experiment, areas, main, on_grid
+from small_experiment import Arm, Experiment, areas, main, on_grid
 from small_policy import NEVER, Measure, Policy, Tokens, World, algorithm, sample, train, without_baseline
 
 RESULTS = Path(__file__).parent / "results"
@@ -28,7 +28,7 @@ TRAINED, HELD_OUT = SHUFFLED[:32], SHUFFLED[32:]
 STUDENT, TEACHER = (0.85, 0.85, 0.03, 0.85), (0.7, 0.7, 0.7, 0.45)
 """The chance of a right step, by function, at the start. The rest is shared by the other three tokens."""
 TEACHER_STEPS, TEACHER_SEED, TEACHER_RATE = 16, 50, 0.1
-BUDGET, SFT_RATE, RL_RATE = 6_000, 0.1, 0.2
+BUDGET, POINTS, SFT_RATE, RL_RATE = 6_000, 30, 0.1, 0.2
 
 
 def start_rows(chances: Sequence[float], places: int) -> torch.Tensor:
@@ -121,7 +121,7 @@ def experiment(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     measures = {"trained": accuracy(TRAINED, 1), "held_out": accuracy(HELD_OUT, 1)}
 
     def finished(curves: dict[str, list[float]]) -> dict[str, list[float]]:
-        curves = areas(on_grid(curves, budget), "held_out")
+        curves = areas(on_grid(curves, budget, POINTS), "held_out")
         third = curves["held_out"][: POINTS // 3 + 1]
         return {**curves, "third": third + third[-1:] * (POINTS - POINTS // 3)}
 

@@ -40,7 +40,7 @@ def scored(
     reward: Callable[..., Scores], completion_ids: Sequence[Sequence[int]], group: torch.Tensor, **more: Any
 ) -> Any:
     """Return the scores of a reward for the completions, 0 where a group has none."""
-    texts = ["".join("abcdef."[token] for token in ids) for ids in completion_ids]
+    texts = ["".join("abcdefgh"[token] for token in ids) for ids in completion_ids]
     scores = reward([f"{number}" for number in group.tolist()], [f"<answer>{text}</answer>" for text in texts], **more)
     return torch.tensor([score or 0.0 for score in scores], dtype=torch.float64)
 

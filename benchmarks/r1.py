@@ -146,7 +146,7 @@ def stages(scale: float = 1.0) -> Experiment:
                 policy.model = base(0.3, False)
             policy.tune(kept, TUNE_RATE, POOL // 2, tokens)
         policy.rl(ALL, BUDGET - int(policy.curves.get("tokens", [0])[-1]))
-        curves = on_grid(policy.curves, BUDGET)
+        curves = on_grid(policy.curves, BUDGET, 30)
         return {**curves, **{f"{name} mean": areas(curves, name)["area"] for name in policy.measures}}
 
     arms = [

@@ -19,8 +19,6 @@ from typing import Any
 FIRST_SEED = 100
 """The reported seeds begin here; sizes and rates were chosen with seeds below."""
 SATURATED = 0.98
-POINTS = 30
-"""Of a curve over generated tokens."""
 T95 = {2: 12.71, 3: 4.303, 5: 2.776, 10: 2.262}
 """Student's t for a 95 % interval of the mean of so many numbers."""
 
@@ -68,9 +66,9 @@ def areas(curves: dict[str, list[float]], name: str) -> dict[str, list[float]]:
     return {**curves, "area": [fmean(values[: step + 1]) for step in range(len(values))]}
 
 
-def on_grid(curves: dict[str, list[float]], budget: int) -> dict[str, list[float]]:
+def on_grid(curves: dict[str, list[float]], budget: int, points: int) -> dict[str, list[float]]:
     """Return curves at equal distances of generated tokens: at each the last value before it."""
-    grid = [budget * n / POINTS for n in range(POINTS + 1)]
+    grid = [budget * n / points for n in range(points + 1)]
     index = [sum(tokens <= at for tokens in curves["tokens"]) - 1 for at in grid]
     return {**{name: [values[n] for n in index] for name, values in curves.items()}, "tokens": grid}
 
