@@ -18,7 +18,7 @@ import torch
 from rlm_process.prime import ImplicitReward
 from rlm_process.step_boundaries import Every
 from rlm_process.tree_rollout import EntropyTree, Tree
-from small_experiment import Arm, Experiment, areas, main
+from small_experiment import Arm, Experiment, areas, main, on_grid
 from small_policy import NEVER, Policy, Tokens, World, algorithm, equation, train
 
 from rlm_plugins.equation.equation import Equation
@@ -90,7 +90,7 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     def run(build: Callable[[], Equation], options: Mapping[str, Any], seed: int) -> dict[str, list[float]]:
         size = {"prompts": 4, "group_size": 8, **options}
         curves = train(world, build(), {"accuracy": accuracy}, seed=seed, budget=budget, rate=rate, **size)
-        return areas(on_grid(curves, budget), "accuracy")
+        return areas(on_grid(curves, budget, POINTS), "accuracy")
 
     plain = {"penalties": []}
     step = Every(every=4)
@@ -114,13 +114,6 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     names = {"area": "mean accuracy over tokens", "accuracy": "accuracy at the end"}
     title = f"One fork after {ORDINARY} ordinary tokens"
     return Experiment(title, arms, names, "area", 1, [], task="accuracy", drawn="accuracy", by_tokens=True)
-
-
-def on_grid(curves: dict[str, list[float]], budget: int) -> dict[str, list[float]]:
-    """Return curves at equal distances of generated tokens: at each the last value before it."""
-    grid = [budget * n / POINTS for n in range(POINTS + 1)]
-    index = [sum(tokens <= at for tokens in curves["tokens"]) - 1 for at in grid]
-    return {**{name: [values[n] for n in index] for name, values in curves.items()}, "tokens": grid}
 
 
 def first_token(idle: int) -> Callable[..., dict[str, Any]]:

@@ -66,6 +66,13 @@ def areas(curves: dict[str, list[float]], name: str) -> dict[str, list[float]]:
     return {**curves, "area": [fmean(values[: step + 1]) for step in range(len(values))]}
 
 
+def on_grid(curves: dict[str, list[float]], budget: int, points: int) -> dict[str, list[float]]:
+    """Return curves at equal distances of generated tokens: at each the last value before it."""
+    grid = [budget * n / points for n in range(points + 1)]
+    index = [sum(tokens <= at for tokens in curves["tokens"]) - 1 for at in grid]
+    return {**{name: [values[n] for n in index] for name, values in curves.items()}, "tokens": grid}
+
+
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of a mean by Student's t.
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import distill
 import length_bias
 import monitoring
 import no_labels
 import pytest
+import r1
 import small_experiment
 import stale_samples
 from rlm_testing.fake_packages import registered
@@ -39,9 +41,8 @@ def test_gate_closes_when_the_rate_is_multiplied_by_ten(
 def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
     experiment = stale_samples.experiment(0.4)
     arm = experiment.arms[0]
-    assert reason in " ".join(
-        small_experiment.gate(replace(experiment, arms=[arm]), {arm.label: [{"accuracy": curve}]})
-    )
+    failed = small_experiment.gate(replace(experiment, arms=[arm]), {arm.label: [{"accuracy": curve}]})
+    assert reason in " ".join(failed)
 
 
 def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
@@ -62,3 +63,13 @@ def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
     assert ends["labels"][-1] > 0.75
     for name in ("majority_vote", "rlsc"):
         assert ends[name][0] + 0.2 < ends[name][-1] < 0.75
+
+
+@pytest.mark.full
+def test_filtered_samples_pass_the_teacher_stages_gain_and_consistency_ends_the_mixing() -> None:
+    every, right = (arm.run(0)["held_out"][-1] for arm in distill.experiment().arms[:2])
+    assert every + 0.05 < right
+    assert r1.stages().arms[2].run(0)["right"][-1] > 0.8
+    assert r1.language(greek_better=True).arms[1].run(0)["mixed"][-1] < 0.1
+    fast = (ttrl := no_labels.ttrl(1, scale=10.0, steps=240)).arms[0]
+    assert small_experiment.gate(replace(ttrl, arms=[fast]), {fast.label: [fast.run(0)]})
