@@ -7,22 +7,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import distill
 import learners
 import length_bias
 import monitoring
 import no_labels
 import pytest
+import r1
 import self_play
 import small_experiment
 import stale_samples
 import tango
 from rlm_testing.fake_packages import registered
 
+packages = registered("intrinsic", "selfplay", autouse=True)
+WITH_BUDGET = [(learners, 8000, 3, 0), (tango, 12000, 0, 3), (self_play, 60000, 1, 0)]
+
 
 def test_interval_is_students() -> None:
-    low, high = small_experiment.interval([0.2, 0.4, 0.6])
-    assert (low + high) / 2 == pytest.approx(0.4)
-    assert (high - low) / 2 == pytest.approx(4.303 * 0.2 / 3**0.5)
+    half = 4.303 * 0.2 / 3**0.5
+    assert small_experiment.interval([0.2, 0.4, 0.6]) == pytest.approx((0.4 - half, 0.4 + half))
 
 
 @pytest.mark.parametrize(("scale", "is_open"), [(1.0, True), (10.0, False)])
@@ -30,8 +34,7 @@ def test_interval_is_students() -> None:
 def test_gate_closes_when_the_rate_is_multiplied_by_ten(
     build: Callable[..., small_experiment.Experiment], scale: float, is_open: bool
 ) -> None:
-    experiment = build(scale=scale)
-    control = experiment.arms[0]
+    control = (experiment := build(scale=scale)).arms[0]
     curves = {control.label: [control.run(0)]}
     failed = small_experiment.gate(replace(experiment, arms=[control], decided=[]), curves)
     assert (not failed) is is_open, failed
@@ -41,11 +44,9 @@ def test_gate_closes_when_the_rate_is_multiplied_by_ten(
     ("curve", "reason"), [([0.1, 0.3], "starts"), ([0.5, 0.4], "goes"), ([0.79, 1.2], "saturated")]
 )
 def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
-    experiment = stale_samples.experiment(0.4)
-    arm = experiment.arms[0]
-    assert reason in " ".join(
-        small_experiment.gate(replace(experiment, arms=[arm]), {arm.label: [{"accuracy": curve}]})
-    )
+    arm = (experiment := stale_samples.experiment(0.4)).arms[0]
+    failed = small_experiment.gate(replace(experiment, arms=[arm]), {arm.label: [{"accuracy": curve}]})
+    assert reason in " ".join(failed)
 
 
 def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
@@ -56,11 +57,6 @@ def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
     assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
 
 
-packages = registered("intrinsic", "selfplay")
-WITH_BUDGET = [(learners, 8000, 3, 0), (tango, 12000, 0, 3), (self_play, 60000, 1, 0)]
-
-
-@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize(("module", "budget", "high", "low"), WITH_BUDGET)
 def test_effects_on_two_seeds(module: Any, budget: int, high: int, low: int) -> None:
     experiment = module.experiment(budget=budget)
@@ -69,10 +65,19 @@ def test_effects_on_two_seeds(module: Any, budget: int, high: int, low: int) -> 
         assert above > below + 0.04
 
 
-@pytest.mark.usefixtures("packages")
 def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
     arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
     ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}
     assert ends["labels"][-1] > 0.75
     for name in ("majority_vote", "rlsc"):
         assert ends[name][0] + 0.2 < ends[name][-1] < 0.75
+
+
+@pytest.mark.full
+def test_filtered_samples_pass_the_teacher_stages_gain_and_consistency_ends_the_mixing() -> None:
+    every, right = (arm.run(0)["held_out"][-1] for arm in distill.experiment().arms[:2])
+    assert every + 0.05 < right
+    assert r1.stages().arms[2].run(0)["right"][-1] > 0.8
+    assert r1.language(greek_better=True).arms[1].run(0)["mixed"][-1] < 0.1
+    fast = (ttrl := no_labels.ttrl(1, scale=10.0, steps=240)).arms[0]
+    assert small_experiment.gate(replace(ttrl, arms=[fast]), {fast.label: [fast.run(0)]})

@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -249,6 +251,32 @@ def test_limit_of_a_call_in_another_thread() -> None:
 
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(judged, busy, timeout=0.1, on_error="zero").result(60) == [0.0] * 4
+
+
+TRACED = """
+import sys, threading
+from rlm_plugins.workers.time_limit import CallTimeout, time_limit
+
+def late():
+    try:
+        with time_limit(0.1):
+            while True:
+                pass
+    except CallTimeout:
+        print("late")
+
+thread = threading.Thread(target=late)
+thread.start()
+thread.join()
+sys.settrace(lambda *_: None)
+(lambda: None)()
+"""
+
+
+def test_a_limit_leaves_nothing_that_stops_a_tracer() -> None:
+    """A debugger, coverage and Hypothesis trace calls: one that CPython could not begin ran for ever."""
+    run = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "late\n"
 
 
 HEAVY = '''

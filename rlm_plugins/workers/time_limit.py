@@ -67,11 +67,17 @@ class _Call:
             seconds = RETRY
 
     def end(self) -> None:
-        """End the watch, and cancel an interruption that has not reached the call."""
+        """End the watch, and receive an interruption that has not reached the call.
+
+        Canceling it instead would leave CPython 3.11 with a signal that nothing clears: the next function that is
+        traced, as by a debugger or coverage, would never begin.
+        """
         self.is_done.set()
-        with self._lock:
+        with self._lock, contextlib.suppress(CallInterrupted):
             if self.stack:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), None)
+                _raise_in(self.thread)
+                while True:  # replaces one that is pending, and arrives here
+                    time.sleep(0)
 
 
 _calls: list[_Call] = []
@@ -142,7 +148,12 @@ def _interrupt(thread: int) -> None:
     if _SIGNAL is not None and thread == threading.main_thread().ident and signal.getsignal(_SIGNAL) is _raise_if_late:
         signal.pthread_kill(thread, _SIGNAL)
     else:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted))
+        _raise_in(thread)
+
+
+def _raise_in(thread: int) -> None:
+    """Raise :class:`CallInterrupted` in a thread at its next line of Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted))
 
 
 def _stack_of(thread: int | None) -> str:

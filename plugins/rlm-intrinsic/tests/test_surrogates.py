@@ -1,14 +1,15 @@
-"""The random control: contract, probability, and a new draw per step."""
+"""The random control: contract, probability, and a new draw per step; the contract of consistent language."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from rlm_intrinsic import random_reward
+from rlm_intrinsic import language_consistency, random_reward
 from rlm_testing import conformance
 
 test_coin_laws = conformance("rlm_rewards", random_reward)
+test_language_laws = conformance("rlm_rewards", language_consistency)
 
 
 def test_random_reward_is_fair_and_changes_per_step() -> None:

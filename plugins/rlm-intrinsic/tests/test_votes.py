@@ -9,14 +9,8 @@ import pytest
 from rlm_intrinsic import majority_vote, vote_share
 from rlm_testing import conformance
 
-TEXTS = [
-    "<answer>4</answer>",
-    "<answer>4.0</answer>",
-    "<answer>5</answer>",
-    "6",
-    "",
-    "<answer>4</answer><answer>5</answer>",
-]
+FOURS = ["<answer>4</answer>", "<answer>4.0</answer>"]
+TEXTS = [*FOURS, "<answer>5</answer>", "6", "", "<answer>4</answer><answer>5</answer>"]
 known = {"completions": TEXTS}
 
 test_majority_laws = conformance("rlm_rewards", majority_vote, columns=known)

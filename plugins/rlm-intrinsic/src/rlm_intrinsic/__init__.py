@@ -1,4 +1,4 @@
-"""Rewards without reference answers: votes, certainty, and a control reward for comparison."""
+"""Rewards without reference answers: votes, certainty, consistency of language, and a control for comparison."""
 
 from rlm_intrinsic.certainty import (
     em_ft,
@@ -12,11 +12,12 @@ from rlm_intrinsic.certainty import (
     token_entropy_loss,
 )
 from rlm_intrinsic.co_learners import CoLearners
+from rlm_intrinsic.language import language_consistency
 from rlm_intrinsic.majority import majority_vote, vote_share
 from rlm_plugins import hookimpl
 
 rlm_rewards = hookimpl(
-    lambda: {"majority_vote": majority_vote, "vote_share": vote_share, "random_reward": random_reward}
+    lambda: {f.__name__: f for f in (majority_vote, vote_share, random_reward, language_consistency)}
 )
 rlm_shapers = hookimpl(
     lambda: {"self_certainty": self_certainty, "token_entropy": token_entropy, "co_learners": CoLearners}

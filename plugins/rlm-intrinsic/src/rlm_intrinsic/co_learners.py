@@ -10,15 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
-from rlm_intrinsic.majority import (
-    Answer,
-    answer,
-    count_votes,
-    group_indices,
-    majority_of,
-    matches_label,
-    normalize,
-)
+from rlm_intrinsic.majority import Answer, answer, count_votes, group_indices, majority_of, normalize
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.data.answer_extraction import Untagged
 from rlm_plugins.equation.batch import Log, LogprobsOf
@@ -44,26 +36,19 @@ def self_consistency(voter: Sequence[Answer | None]) -> Fraction:
     return Fraction(max(count_votes(voter).values(), default=0), max(len(voter), 1))
 
 
-def weighted_votes(voters: Sequence[Sequence[Answer | None]]) -> dict[Answer, Fraction]:
-    """Return answer → Σₙ SCₙ · countₙ as exact fractions, so that ties are exact."""
-    total: dict[Answer, Fraction] = {}
-    for voter in voters:
-        consistency = self_consistency(voter)
-        for choice, count in count_votes(voter).items():
-            total[choice] = total.get(choice, Fraction(0)) + consistency * count
-    return total
-
-
 def collective_votes(voters: Sequence[Sequence[Answer | None]]) -> Ballot:
-    """Count the votes of several models on one prompt.
+    """Count the votes of several models on one prompt, Σₙ SCₙ · countₙ, as exact fractions, so that ties are exact.
 
     >>> collective_votes([["6", "6"], ["5", "4"]])
     Ballot(label='6', consistency=0.75, unanimous=False)
     """
     favorites = {majority_of(count_votes(voter)) for voter in voters}
-    consistency = sum(self_consistency(voter) for voter in voters) / len(voters)
-    label = majority_of(weighted_votes(voters))
-    return Ballot(label, float(consistency), len(favorites) == 1 and None not in favorites)
+    weights = [self_consistency(voter) for voter in voters]
+    total: dict[Answer, Fraction] = {}
+    for voter, weight in zip(voters, weights, strict=True):
+        for choice, count in count_votes(voter).items():
+            total[choice] = total.get(choice, Fraction(0)) + weight * count
+    return Ballot(majority_of(total), float(sum(weights) / len(voters)), len(favorites) == 1 and None not in favorites)
 
 
 Ids = list[list[int]]
@@ -136,11 +121,9 @@ class CoLearners(AuxiliaryPart):
             completions_of |= {key: sampled[n * self.samples : (n + 1) * self.samples] for n, key in enumerate(missing)}
         answers, matches = self._answers(completion_ids, tokenizer), [0.0] * len(prompts)
         for key, group in group_indices(prompts).items():
-            group_answers = [answers[index] for index in group]
-            label = self._vote(key, group_answers, tokenizer).label
-            if label is not None:
-                for index, match in zip(group, matches_label(group_answers, label), strict=True):
-                    matches[index] = match
+            label = self._vote(key, [answers[index] for index in group], tokenizer).label
+            for index in group if label is not None else ():
+                matches[index] = float(answers[index] == label)
         return rewards + self.weight * torch.tensor(matches, dtype=rewards.dtype, device=rewards.device)
 
     def update(
@@ -178,9 +161,8 @@ class CoLearners(AuxiliaryPart):
         norms = []
         for model, completions_of in zip(self.models, sampled, strict=True):
             completions = [ids or [tokenizer.eos_token_id] for key in labelled for ids in completions_of[key]]
-            matches: list[float] = []
-            for key in labelled:
-                matches += matches_label(self._answers(completions_of[key], tokenizer), votes[key].label)
+            given = ((key, own) for key in labelled for own in self._answers(completions_of[key], tokenizer))
+            matches = [float(own == votes[key].label) for key, own in given]
             advantages = group_relative(torch.tensor(matches), torch.arange(len(matches)) // self.samples)
             lengths = [len(ids) for ids in completions]
             loss = policy_gradient_loss(advantages, lengths)

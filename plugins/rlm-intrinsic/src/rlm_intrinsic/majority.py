@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -60,11 +60,6 @@ def majority_of(weights: Mapping[Answer, int] | Mapping[Answer, Fraction]) -> An
     return winners[0] if len(winners) == 1 else None
 
 
-def matches_label(answers: Sequence[Answer | None], label: Hashable) -> list[float]:
-    """Return 1 for each completion whose answer is the label, else 0."""
-    return [float(choice == label) for choice in answers]
-
-
 Log = Callable[[str, float], None]
 Scores = list[float | None]
 
@@ -98,17 +93,17 @@ def majority_vote(
     scores: Scores = [None] * len(answers)
     agreement, labelled = [], []
     for group in group_indices(prompt_messages).values():
-        group_answers = [answers[index] for index in group]
-        counts = count_votes(group_answers)
+        counts = count_votes([answers[index] for index in group])
         label = majority_of(counts)
         share = max(counts.values(), default=0) / max(counts.total(), 1)
         agreement.append(share)
         labelled.append(label is not None and share >= threshold)
         if labelled[-1]:
-            for index, match in zip(group, matches_label(group_answers, label), strict=True):
-                scores[index] = match
-    _log(log_metric, "majority_vote/agreement", agreement)
-    _log(log_metric, "majority_vote/labelled", labelled)
+            for index in group:
+                scores[index] = float(answers[index] == label)
+    if log_metric is not None and labelled:
+        log_metric("majority_vote/agreement", sum(agreement) / len(agreement))
+        log_metric("majority_vote/labelled", sum(labelled) / len(labelled))
     return scores
 
 
@@ -138,8 +133,3 @@ def vote_share(
             own_answer = answers[index]
             scores[index] = counts[own_answer] / counts.total() if own_answer is not None else 0.0
     return scores
-
-
-def _log(log: Log | None, name: str, values: Sequence[float]) -> None:
-    if log is not None and values:
-        log(name, sum(values) / len(values))
