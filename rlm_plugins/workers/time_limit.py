@@ -67,16 +67,12 @@ class _Call:
             seconds = RETRY
 
     def end(self) -> None:
-        """End the watch, and receive an interruption that has not reached the call.
-
-        Canceling it instead would leave CPython 3.11 with a signal that nothing clears: the next function that is
-        traced, as by a debugger or coverage, would never begin.
-        """
+        """End the watch, and receive an interruption that has not reached the call."""
         self.is_done.set()
         with self._lock, contextlib.suppress(CallInterrupted):
-            if self.stack:
+            if self.stack:  # after one that is canceled, the next function that a debugger traces would never begin
                 _raise_in(self.thread)
-                while True:  # replaces one that is pending, and arrives here
+                while True:
                     time.sleep(0)
 
 
