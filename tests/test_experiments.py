@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from typing import Any
 
 import distill
 import learners
 import length_bias
-import monitoring
 import no_labels
 import pytest
 import r1
@@ -21,6 +19,9 @@ import tango
 from rlm_testing.fake_packages import registered
 
 packages = registered("intrinsic", "selfplay", autouse=True)
+MODULES = "stale_samples length_bias trick_claims monitoring model_prior granularity discovery rl_and_sft".split()  # noqa: SIM905
+MODULES += ["r1", "distill", "no_labels", "learners", "tango", "self_play", "credit"]
+EVERY = {name: x for module in MODULES for name, x in import_module(module).EXPERIMENTS.items()}
 WITH_BUDGET = [(learners, 8000, 3, 0), (tango, 12000, 0, 3), (self_play, 60000, 1, 0)]
 
 
@@ -29,15 +30,15 @@ def test_interval_is_students() -> None:
     assert small_experiment.interval([0.2, 0.4, 0.6]) == pytest.approx((0.4 - half, 0.4 + half))
 
 
-@pytest.mark.parametrize(("scale", "is_open"), [(1.0, True), (10.0, False)])
-@pytest.mark.parametrize("build", [partial(stale_samples.experiment, 0.4), monitoring.experiment])
-def test_gate_closes_when_the_rate_is_multiplied_by_ten(
-    build: Callable[..., small_experiment.Experiment], scale: float, is_open: bool
-) -> None:
-    control = (experiment := build(scale=scale)).arms[0]
-    curves = {control.label: [control.run(0)]}
-    failed = small_experiment.gate(replace(experiment, arms=[control], decided=[]), curves)
-    assert (not failed) is is_open, failed
+@pytest.mark.parametrize("name", EVERY)
+def test_gate_is_open_on_two_seeds_and_closes_when_the_rate_is_multiplied_by_ten(name: str) -> None:
+    closes = name in ("stale_0.4", "monitoring", "discovery", "rl_and_sft")  # other tables of logits bear the rate
+    for scale in (1.0, 10.0) if closes else (1.0,):
+        experiment = EVERY[name]() if scale == 1 else EVERY[name](scale=scale)
+        control = experiment.arms[0]
+        alone = replace(experiment, arms=[control], decided=[])
+        failed = [small_experiment.gate(alone, {control.label: [control.run(seed)]}) for seed in (0, 1)]
+        assert any(failed) is (scale == 10), failed
 
 
 @pytest.mark.parametrize(
