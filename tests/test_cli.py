@@ -71,7 +71,7 @@ def test_every_command_has_a_help_text() -> None:
     listed = output_of("--help")
     assert len(listed.splitlines()) <= 25
     commands = [words[-2] for line in re.findall(r"^  .*", listed, re.M) if len(words := re.split("  +", line)) > 2]
-    assert len(commands) == 18
+    assert len(commands) == 17
     for command in commands:
         assert len(output_of(command, "--help")) > 200
     assert output_of("--version") == f"rlm {__version__}\n"
