@@ -45,6 +45,7 @@ def installed(packages: Folders) -> Iterator[Folders]:
             project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
             register(package / "src", project["name"], project["version"], project["entry-points"]["rlm"])
             monkeypatch.syspath_prepend(str(package / "src"))
+            sys.modules.pop(package.name.replace("-", "_"), None)  # one in an earlier folder
         yield packages
 
 

@@ -266,10 +266,8 @@ def late():
         print("late")
 
 thread = threading.Thread(target=late)
-thread.start()
-thread.join()
-sys.settrace(lambda *_: None)
-(lambda: None)()
+thread.start(), thread.join()
+sys.settrace(lambda *_: None); (lambda: None)()
 """
 
 

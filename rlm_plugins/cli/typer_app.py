@@ -117,14 +117,15 @@ def check(
     from rlm_plugins.recipe.compose import compose, explain_origins
     from rlm_plugins.recipe.resolve import located
     from rlm_plugins.run.recipe_argument import read
+    from rlm_plugins.workers.distributed import planned
 
     parsed, registry = read(recipe, overrides)
     announce()
-    composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
+    with planned(processes, sharding):
+        composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
     from rlm_plugins.report.check_report import examine, render, summary
     from rlm_plugins.run.recipe_argument import code_of, report
     from rlm_plugins.trainer.options import arguments, check_sharding
-    from rlm_plugins.workers.distributed import planned
 
     code = code_of(parsed)
     code_entries = [vars(entry) for entry in code]

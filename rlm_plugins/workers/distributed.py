@@ -31,11 +31,13 @@ def processes() -> PartialState:
 
 
 def num_launched() -> int:
-    """Return the number of processes that a launcher has started, of which this is one: `WORLD_SIZE`.
+    """Return the number of processes that are planned, or that a launcher has started with this one: `WORLD_SIZE`.
 
     Raises:
         RlmError: It is no number, or left over from another command; or accelerate started one process for `MULTI_CPU`.
     """
+    if PLANNED[1] > 1:
+        return int(PLANNED[1])
     if {"MASTER_ADDR", "ACCELERATE_USE_CPU"} <= os.environ.keys() and not {"RANK", "WORLD_SIZE"} & os.environ.keys():
         problem = "expected the several processes of the config of accelerate, got one"
         hint = "`accelerate launch --multi_gpu --num_processes N` starts them on CPUs too; or set num_processes: 1"
@@ -88,22 +90,24 @@ def from_main_process(choose: Callable[[], T]) -> T:
 
 SHARDING = {"none": "", "fsdp2": "FSDP", "zero2": "DeepSpeed", "zero3": "DeepSpeed"}
 """Kind of sharding → its name in errors."""
-PLANNED = ["none"]
-"""Kind of sharding inside :func:`planned`."""
+PLANNED: list[Any] = ["none", 1]
+"""Kind of sharding and number of processes inside :func:`planned`."""
 
 
 @contextmanager
 def planned(num_processes: int, kind: str) -> Iterator[None]:
     """Count processes and shards inside the block as a launch with so many would, without starting any."""
-    from transformers import TrainingArguments
-
-    counted, PLANNED[0] = TrainingArguments.world_size, kind
     if num_processes > 1:
-        TrainingArguments.world_size = property(lambda self: num_processes)
+        from transformers import TrainingArguments
+
+        counted, TrainingArguments.world_size = TrainingArguments.world_size, property(lambda self: num_processes)
+    PLANNED[:] = kind, num_processes
     try:
         yield
     finally:
-        TrainingArguments.world_size, PLANNED[0] = counted, "none"
+        PLANNED[:] = "none", 1
+        if num_processes > 1:
+            TrainingArguments.world_size = counted
 
 
 def sharding(args: Any) -> str:

@@ -126,3 +126,4 @@ def test_the_command_measures_the_algorithm_of_a_recipe() -> None:
     of_recipe, of_name = json.loads(result.stdout).values()
     assert of_recipe == of_name
     assert "measures algorithms and parts by name" in RUNNER.invoke(app, command).output
+    assert "luffy cannot be measured: a term is for another" in RUNNER.invoke(app, [*command, "luffy"]).output

@@ -31,7 +31,9 @@ def explain(
         bool,
         typer.Option("--bias", help="Measure each algorithm, part or recipe's algorithm against the exact gradient."),
     ] = False,
-    group_size: Annotated[int, typer.Option("--group", min=2, max=8, help="With --bias: completions per group.")] = 4,
+    group_size: Annotated[
+        int | None, typer.Option("--group", min=2, max=8, help="With --bias: completions per group (default: 4).")
+    ] = None,
     load: Load = None,
     as_json: AsJson = False,
     trust: Trust = False,
@@ -52,13 +54,15 @@ def explain(
 
     registry = Registry(load or [])
     if bias:
-        from rlm_lab.oracle import oracle, render
+        from rlm_lab.oracle import measured, render
 
-        if not names:
+        if not names or schema is not None:
             raise RlmError("`--bias` measures algorithms and parts by name", hint="`rlm explain grpo --bias`")
-        tables = {name: oracle(_equation(name, registry), group_size) for name in names}
+        tables = {name: measured(name, _equation(name, registry), group_size or 4) for name in names}
         print_result(tables, "\n\n".join(render(table, name) for name, table in tables.items()), as_json)
         return
+    if group_size is not None:
+        raise RlmError("`--group` is the size of a group of `--bias`", hint="`rlm explain grpo --bias --group 8`")
     if schema is None:
         print_result(*explanation(names or [], registry, terminal_width()), as_json)
         return
@@ -137,6 +141,8 @@ def lesson(
     """
     from rlm_lab import lessons
 
+    if (check or write) and (number is None or (check and write)):
+        raise RlmError("expected a lesson's number and one of --check and --write", hint="`rlm lesson 2 --check my.py`")
     if number is None:
         titles = "\n".join(f"{n}. {found['title']}" for n, found in enumerate(lessons.LESSONS, 1))
         print_result(lessons.LESSONS, titles, as_json)

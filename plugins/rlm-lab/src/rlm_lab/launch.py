@@ -78,7 +78,8 @@ def launch(plan: Launch, service: str) -> dict[str, Any]:
         RlmError: The recipe cannot be trained so: with the sentence of a run; or the service does not have it.
     """
     recipe, registry = read(plan.recipe, plan.overrides)
-    stages = compose(recipe, registry)
+    with planned(plan.total, plan.sharding):
+        stages = compose(recipe, registry)
     for stage, path in zip(stages, recipe.stage_paths, strict=True):
         with located(recipe, path), planned(plan.total, plan.sharding):
             args = config_of(stage)

@@ -74,7 +74,7 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
 
         ``gradients``: One entry for samples of the current policy, one for an older policy if there is a ratio.
         ``scale`` is the size along the exact gradient, relative to it. ``bias`` is the share of the norm that is not
-        along it, 0 to 1. ``std`` is that of one group, relative to the mean.
+        along it, 0 to 1. ``std`` is that of one group, relative to the mean; None without a gradient.
 
         ``advantages``: Per completion probability, reward, exact advantage r − E[r], and mean Â.
 
@@ -88,12 +88,15 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
     probability = token_logp(policy).sum(1).exp()
     value = probability @ rewards()
     (exact,) = torch.autograd.grad(value, policy)
-    alone = replace(equation, penalties=())
+    alone = replace(equation, shapers=(), penalties=())  # shaped rewards would have another exact gradient
     samplers = {"current policy": policy.detach()}
     if equation.importance is not None:
         samplers["older policy"] = logits(0.35)
     found = {name: _expectation(alone, policy, sampler, group_size) for name, sampler in samplers.items()}
-    gradients = [{"samples": name, **_compared(-mean, exact), "std": std} for name, (mean, std, _) in found.items()]
+    gradients = [
+        {"samples": name, **_compared(-mean, exact), "std": std if math.isfinite(std) else None}
+        for name, (mean, std, _) in found.items()
+    ]
     advantages = found["current policy"][2].tolist()
     table = zip(COMPLETIONS, probability.tolist(), rewards().tolist(), advantages, strict=True)
     return {
@@ -103,6 +106,23 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
         "advantages": [(text, p, r, r - value.item(), mean) for text, p, r, mean in table],
         "penalties": [_penalty(part) for part in equation.penalties if part.part.requires("ref_logp")],
     }
+
+
+def measured(name: str, equation: Equation, group_size: int) -> Entry:
+    """Return :func:`oracle` of an equation called `name`.
+
+    Raises:
+        RlmError: It needs what the enumerated policy does not have, or has no loss on some group.
+    """
+    try:
+        return oracle(equation, group_size)
+    except (RlmError, TypeError) as error:
+        problem = error.problem if isinstance(error, RlmError) else "a term is for another source"
+        raise RlmError(
+            f"{name} cannot be measured: {problem}",
+            hint="the policy of `--bias` has seven completions and their rewards: no critic, teacher, text, further "
+            "reward or rollout source; `rlm explain grpo --bias` can be measured",
+        ) from None
 
 
 def _expectation(
@@ -121,6 +141,8 @@ def _expectation(
         tokens = scored.advantages.detach().expand(scored.mask.shape).where(scored.mask, 0.0)
         per_completion = tokens.sum(1) / scored.mask.sum(1).clamp(min=1)
         advantage.index_add_(0, torch.tensor(rows), per_completion * weight / size)
+        if not scored.mask.any():  # a filter has left nothing of the group
+            continue
         (gradient,) = torch.autograd.grad(step_loss(scored, equation), policy)
         mean += weight * gradient
         squares += weight * gradient.square().sum().item()
@@ -173,6 +195,8 @@ def _penalty(part: Bound) -> Entry:
     kl = probability @ (logp - token_logp(reference)).sum(1)
     (exact,) = torch.autograd.grad(kl, policy, retain_graph=True)
     batch = _batch(range(len(COMPLETIONS)), policy, policy.detach(), reference)
+    log_ratio = batch.logp - batch.logp.detach()
+    batch = replace(batch, log_ratio=log_ratio, ratio=log_ratio.exp())
     terms = call_part(part, batch, neutral=0.0).where(batch.mask, 0.0).sum(1)
     mean = probability.detach() @ terms
     gradient = torch.zeros_like(exact)
@@ -249,7 +273,8 @@ def render(entry: Entry, name: str) -> str:
     lines = [("samples of", "scale", "bias", "std of a group", "")]
     for row in entry["gradients"]:
         verdict = "along the exact gradient" if row["bias"] == 0 else "biased"
-        lines.append((row["samples"], f"{row['scale']:.6g}", f"{row['bias']:.2%}", f"{row['std']:.3g}", verdict))
+        std, verdict = ("-", "no gradient") if row["std"] is None else (f"{row['std']:.3g}", verdict)
+        lines.append((row["samples"], f"{row['scale']:.6g}", f"{row['bias']:.2%}", std, verdict))
     advantages = [("completion", "π", "r", "r − E[r]", "mean Â")]
     advantages += [(text, *(f"{x:.4f}" for x in numbers)) for text, *numbers in entry["advantages"]]
     penalties = [("penalty", "mean", "exact KL", "scale", "bias of its gradient")]
