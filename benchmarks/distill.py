@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from small_experiment import Arm, Experiment, areas, main, on_grid
-from small_policy import NEVER, Measure, Policy, Tokens, World, algorithm, sample, train, without_baseline
+from small_policy import NEVER, Measure, Policy, Tokens, World, algorithm, in_order, sample, train, without_baseline
 
 RESULTS = Path(__file__).parent / "results"
 FUNCTIONS, LENGTH = 4, 3
@@ -48,12 +48,12 @@ def world(start: torch.Tensor, programs: Sequence[int], places: int) -> World:
         for program in programs
         for place, function in enumerate(PROGRAMS[program])
     ]
-    following = (torch.arange(states) + 1).clamp(max=states - 1).unsqueeze(1).expand(states, FUNCTIONS + 1)
 
     def reward(prompt: int, completion: Tokens) -> float:
         return float(tuple(completion) == PROGRAMS[programs[prompt]])
 
     first = range(0, states, LENGTH)
+    following = in_order(states, FUNCTIONS + 1)
     return World(start, LENGTH, FUNCTIONS, first, following, reward, rows=torch.tensor(own))
 
 

@@ -80,11 +80,11 @@ def launch(plan: Launch, service: str) -> dict[str, Any]:
     recipe, registry = read(plan.recipe, plan.overrides)
     with planned(plan.total, plan.sharding):
         stages = compose(recipe, registry)
-    for stage, path in zip(stages, recipe.stage_paths, strict=True):
-        with located(recipe, path), planned(plan.total, plan.sharding):
-            args = config_of(stage)
-            if stage.equation is not None:
-                check_sharding(stage, args)
+        for stage, path in zip(stages, recipe.stage_paths, strict=True):
+            with located(recipe, path):
+                args = config_of(stage)
+                if stage.equation is not None:
+                    check_sharding(stage, args)
     return SERVICES[service](plan)
 
 
