@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 
@@ -76,6 +77,17 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     """
     close = _close(word, choices)
     return f"did you mean '{close}'?" if close else ""
+
+
+def nearest_file(missing: Path, pattern: str = "*") -> str:
+    """Return the file beside a missing one of the closest name without suffix, as a question; empty if none is close.
+
+    >>> nearest_file(Path("/etc/host.txt"), "hosts")
+    "did you mean 'hosts'?"
+    """
+    beside = {path.stem: path.name for path in missing.parent.glob(pattern)}
+    close = _close(missing.stem, beside)
+    return f"did you mean '{beside[close]}'?" if close else ""
 
 
 def mistyped(word: str, present: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe: `algorithm.policy_loss.epsilon=0.3`."),
 ]
-Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; repeatable.")]
+Load = Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Load a file of parts; repeatable.")]
 
 
 def _grant(trust: bool) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError, nearest, nearest_file
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -37,9 +37,8 @@ def locate(path: str, *, where: str, suffixes: tuple[str, ...] = ()) -> Path | N
     if _NAME.fullmatch(path) and local.suffix not in suffixes:
         _check_connection()
         return None
-    folder = local.parent.resolve()
-    close = nearest(local.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else ""
-    raise RecipeError(f"there is no file or folder '{path}'", where=where, hint=close or f"looked in {folder}")
+    hint = nearest_file(local) or f"looked in {local.parent.resolve()}"
+    raise RecipeError(f"there is no file or folder '{path}'", where=where, hint=hint)
 
 
 def advice(local: Path | None) -> str:

@@ -16,7 +16,7 @@ import pydantic_core
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.equation.hooks import option_hint
-from rlm_plugins.errors import RecipeError, describe, expected, mistyped, nearest
+from rlm_plugins.errors import RecipeError, describe, expected, mistyped, nearest_file
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes, parse_path, position
 from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, folder_name, keys_of_section
@@ -400,11 +400,10 @@ def _plugin_file(draft: Draft, folder: pathlib.Path, position: int) -> pathlib.P
     name = draft.data["plugins"]["load"][position]
     file = (folder / name).resolve()
     if not file.is_file():
-        candidates = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise draft.error(
             f"file not found: {file}",
             ("plugins", "load", position),
             allowed="a Python file; its path is relative to the recipe",
-            hint=nearest(file.name, candidates),
+            hint=nearest_file(file, "*.py"),
         )
     return file

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from rlm_plugins.errors import RecipeError, expected, nearest, short
+from rlm_plugins.errors import RecipeError, expected, nearest_file, short
 from rlm_plugins.recipe import paths
 
 _CONSTANTS = dict.fromkeys(("", "~", "null", "Null", "NULL")) | {
@@ -175,9 +175,8 @@ MAX_BYTES = 256_000
 def read(path: Path) -> Document:
     """Return the document of a recipe file, a mapping."""
     if not path.is_file():
-        candidates = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         problem = "expected a file, got a folder, pipe or device" if path.exists() else "file not found"
-        raise RecipeError(problem, where=str(path), hint="" if path.exists() else nearest(path.name, candidates))
+        raise RecipeError(problem, where=str(path), hint="" if path.exists() else nearest_file(path, "*.y*ml"))
     with path.open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:

@@ -299,7 +299,7 @@ class Registry:
     def _add_file(self, path: Path) -> None:
         where = f"plugins.load: {path}"
         if not path.is_file():
-            raise RecipeError("there is no such file", where=where, hint="the path is relative to the recipe")
+            raise RecipeError("there is no such file", where=where, hint=f"a relative path begins at {Path.cwd()}")
         if path.stem in self.plugins:
             origin = self.plugins[path.stem].origin
             raise RecipeError(f"there is a plugin '{path.stem}' already: {origin}", where=where, hint="rename it")

@@ -124,8 +124,7 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
     """
     is_folder = source.is_dir()
     if is_folder:
-        check_links(source)
-        source = source / "recipe.yaml"
+        source = _recipe_of(source, "name a recipe (YAML), or the folder of a run: `runs/NAME`")
     recipe = recipes.load(source, overrides or ())
     if is_folder:
         check_code(source.parent, recipe, allow_changed)
@@ -136,9 +135,13 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
 
 def recorded(folder: Path, command: str) -> Any:
     """Return the resolved recipe of a run as plain data, without composing it."""
+    return yaml_strict.read(_recipe_of(folder, f"`{command}`")).data
+
+
+def _recipe_of(folder: Path, hint: str) -> Path:
+    """Return the recipe of a run, whose links point into its folder."""
+    recipe = folder / "recipe.yaml"
+    if not recipe.is_file():
+        raise RlmError(f"expected the folder of a run: there is no {recipe}", where=str(folder), hint=hint)
     check_links(folder)
-    try:
-        return yaml_strict.read(folder / "recipe.yaml").data
-    except (OSError, RlmError) as error:
-        problem = f"expected the folder of a run, found no readable recipe.yaml: {error}"
-        raise RlmError(problem, where=str(folder), hint=f"`{command}`") from None
+    return recipe

@@ -144,6 +144,7 @@ def train(
             check_processes(manifest)
         if not resume:
             run.open(manifest, recipe.load)
+        console.print(f"run folder: {folder}")
         for number, stage in enumerate(stages):
             if resume and run.finished(stage):
                 console.print(f"{stage.name}: complete, skipped")

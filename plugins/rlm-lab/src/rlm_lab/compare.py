@@ -33,8 +33,11 @@ def compare(folders: Sequence[Path]) -> Entry:
         differs between the runs: address → value, where the value of a slot is the names of its parts.
 
     Raises:
-        RlmError: A folder is not that of a run.
+        RlmError: A folder is not that of a run, or is named twice.
     """
+    for number, folder in enumerate(folders):
+        if folder.resolve() in [other.resolve() for other in folders[:number]]:
+            raise RlmError("expected different runs, got this one twice", where=str(folder), hint="name each run once")
     settings = [_settings(folder) for folder in folders]
     different = _different(settings)
     runs = []

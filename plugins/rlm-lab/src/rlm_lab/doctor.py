@@ -16,9 +16,10 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import rlm_plugins
+from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.index import disabled
-from rlm_plugins.registry.loading import required_version
+from rlm_plugins.registry.index import disabled, set_disabled
+from rlm_plugins.registry.loading import installed, required_version
 from rlm_plugins.report.text_layout import columns, titled
 from rlm_plugins.run.manifest import git_state, hardware
 
@@ -58,6 +59,19 @@ def render(data: dict[str, Any]) -> str:
         "problems": "\n".join(f"  {problem}" for problem in data["problems"]) or "  none",
     }
     return "".join(titled(title, text) for title, text in sections.items()).lstrip()
+
+
+def switch(off: str | None, on: str | None) -> list[str]:
+    """Disable and enable a plugin, each by its name or that of its package (``rlm-math``); return those disabled."""
+    names = sorted({plugin.name for plugin, _ in installed()} | disabled())
+    changes = {name: name == off for name in (off, on) if name is not None}
+    for name in changes:
+        if name.removeprefix("rlm-") not in names:
+            hint = nearest(name.removeprefix("rlm-"), names)
+            raise RlmError(f"no plugin '{name}' is installed", allowed=", ".join(names), hint=hint)
+    for name, disable in changes.items():
+        set_disabled(name.removeprefix("rlm-"), disable=disable)
+    return sorted(disabled())
 
 
 def _system() -> dict[str, str]:

@@ -133,6 +133,7 @@ def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Seque
     """Return a stage per recipe with examples, each with the model that is judged."""
     if not on and not is_recipe_or_run(source):
         if not (source / "recipe.yaml").is_file():
+            _without_recipe(source)  # raises if it is no model either
             hint = "`--on RECIPE` names a recipe with `environment` and `rewards`"
             raise RlmError("a model has no held-out examples of its own", where=str(source), hint=hint)
         on = [source / "recipe.yaml"]  # written by `rlm export`

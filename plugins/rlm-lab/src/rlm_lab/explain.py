@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rlm_lab import convention_card, metrics
@@ -63,6 +64,8 @@ def explain(name: str, registry: Registry) -> list[Entry]:
     if not entries:
         similar = glossary.suggest(name, known(registry)) or "`rlm explain` lists the names"
         hint = f"{similar} (a part of your own file needs `--load FILE.py`)"
+        if Path(name).exists() or name.endswith((".yaml", ".yml")):
+            hint = "`rlm check RECIPE` and `rlm why RUN` are about a recipe or run"
         raise RlmError(f"unknown name '{name}'", hint=hint)
     for entry in entries:
         entry["elsewhere"] = _terms_for(entry["address"]) if entry["kind"] != "term" else []

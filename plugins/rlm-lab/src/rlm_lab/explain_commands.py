@@ -127,7 +127,7 @@ def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[A
 
 def lesson(
     number: Annotated[int | None, typer.Argument(metavar="[LESSON]", help="Its number; without one: the list.")] = None,
-    check: Annotated[Path | None, typer.Option(metavar="FILE", help="Grade the part of this file.")] = None,
+    check: Annotated[Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Grade it.")] = None,
     write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a file to begin with.")] = None,
     as_json: AsJson = False,
 ) -> None:

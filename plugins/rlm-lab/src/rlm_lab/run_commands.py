@@ -145,17 +145,12 @@ def doctor(
     JSON: {system, versions: [{name, installed, tested, problem}], plugins: [{name, origin, state, problem}], sandbox,
     disk: [{path, free_gib, problem}], problems}; with a recipe a list of {stage, step, equal, differs}.
     """
-    from rlm_plugins.registry.index import disabled, set_disabled
+    from rlm_lab import doctor as examination
 
-    for name, off in ((disable, True), (enable, False)):
-        if name is not None:
-            set_disabled(name, disable=off)
     if disable is not None or enable is not None:
-        echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
+        echo(f"disabled: {', '.join(examination.switch(disable, enable)) or 'none'}")
         return
     if recipe is None:
-        from rlm_lab import doctor as examination
-
         data = examination.doctor()
         print_result(data, examination.render(data), as_json)
         return
