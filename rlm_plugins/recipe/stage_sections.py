@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rlm_plugins.equation.knobs import Schedule, as_recipe_value, read
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import TRAIN_ADAPTER, RecipeError, nearest
 from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.recipe.trainer_settings import LORA, kind_of
@@ -215,8 +215,7 @@ def check_quantized(stage: Stage, critic: str, model: str) -> None:
         allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
         raise RecipeError(problem, where=critic, allowed=allowed)
     if stage.lora is None:
-        hint = "add an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
-        raise RecipeError("quantized weights cannot be trained", where=model, hint=hint)
+        raise RecipeError("quantized weights cannot be trained", where=model, hint=TRAIN_ADAPTER)
 
 
 def _check_trained_once(parts: Sequence[tuple[str, Bound, str]]) -> None:

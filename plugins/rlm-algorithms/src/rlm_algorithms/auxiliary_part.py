@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import TRAIN_ADAPTER, PartError, RecipeError
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ class AuxiliaryPart:
         """
         if lora is None:
             problem = f"`{self._name}` requires a frozen base, and all weights of this policy are trained"
-            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
+            raise RecipeError(problem, hint=TRAIN_ADAPTER)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Create each model as an adapter beside the policy's."""

@@ -12,7 +12,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from rlm_algorithms.imitation_losses import sequence_mean
 from rlm_algorithms.tracked_values import prompt_keys
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import TRAIN_ADAPTER, RecipeError
 from rlm_plugins.lazy import torch
 
 
@@ -69,10 +69,8 @@ class ReferenceValue:
             def attach(self, trainer: Any) -> None:
                 policy = trainer.accelerator.unwrap_model(trainer.model)
                 if not hasattr(policy, "disable_adapter"):
-                    problem = (
-                        "`reference_value` samples from the policy without its adapter, but all weights are trained"
-                    )
-                    raise RecipeError(problem, where="model", hint="train an adapter: `model: {lora: {r: 16}}`")
+                    problem = "`reference_value` requires the policy without its adapter, but all weights are trained"
+                    raise RecipeError(problem, where="model", hint=TRAIN_ADAPTER)
                 part.reference = policy.disable_adapter
 
         return Reference()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import TRAIN_ADAPTER, RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.setting import Section
@@ -126,7 +126,7 @@ class Teacher(Section):
             raise RecipeError(f"`{self.model}` has no options", where="teacher.options", hint="leave it out")
         if stage.lora is None and self.model in ("base", "ema"):
             problem = f"`model: {self.model}` is the policy's base with another adapter, but all weights are trained"
-            raise RecipeError(problem, where="teacher.model", hint="train an adapter: `model: {lora: {r: 16}}`")
+            raise RecipeError(problem, where="teacher.model", hint=TRAIN_ADAPTER)
         if self.model == "ema" and stage.lora.get("use_dora"):
             problem = "the average of DoRA adapters is not supported"
             raise RecipeError(problem, where="teacher.model", hint="use_dora: false")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
 from rlm_plugins.data.trl_formats import Example, is_unpaired
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import TRAIN_ADAPTER, RecipeError
 from rlm_plugins.specs import Algorithm
 from rlm_plugins.stage import RunState, Stage
 
@@ -202,8 +202,7 @@ class CritiquePreferences(Preferences):
         """Sample the critiques, and return the trainer of adapter and head with all pairs."""
         if stage.lora is None:
             problem = "`critique_preferences` requires a frozen base that writes critiques, and all weights are trained"
-            hint = "train an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
-            raise RecipeError(problem, where=f"stage '{stage.name}'", hint=hint)
+            raise RecipeError(problem, where=f"stage '{stage.name}'", hint=TRAIN_ADAPTER)
         rows = dataset(stage.environment_spec.train)
         seed = int(stage.settings.get("seed", 42))
         environment_spec = replace(stage.environment_spec, train=self._with_critiques(stage, rows, seed))

@@ -21,7 +21,7 @@ from rlm_lab.sweep import values_of
 from rlm_plugins.durable.files import make_folder, plain, write_file
 from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.equation.rng_state import rng_state, set_rng_state
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import TRAIN_ADAPTER, RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -239,8 +239,8 @@ def _racer(path: Path, overrides: Sequence[str]) -> Racer:
     recipe, registry = read(path, overrides)
     (stage,) = compose(recipe, registry, build_environment=False)
     if stage.lora is None:
-        hint = "`model.lora={r: 16, target_modules: all-linear}`"
-        raise RlmError("a race requires an adapter: the base is shared and frozen", where=str(path), hint=hint)
+        problem = "a race requires an adapter: the base is shared and frozen"
+        raise RlmError(problem, where=str(path), hint=TRAIN_ADAPTER)
     if stage.settings.get("generation_device"):
         problem = "a race takes turns in one process, and `generation_device` would add one for each run"
         raise RlmError(problem, where=str(path), hint="`trainer.generation_device=null`")
