@@ -126,7 +126,7 @@ def test_a_package_alone_runs_its_tests_without_being_installed(tmp_path: Path) 
         ("My-Reward", "'My-Reward' is not a valid name"),
         ("my reward", "hint: my_reward?"),
         ("../evil", "is not a valid name"),
-        ("class", "is not a valid name"),
+        ("class", "'class' is not a valid name: a keyword of Python"),
         ("max", "a name that the example itself uses"),
         ("accuracy", "'accuracy' is the reserved name of a built-in part"),
         ("builtin", "the plugin 'builtin' is installed already: rlm-plugins"),

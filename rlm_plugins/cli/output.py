@@ -190,12 +190,15 @@ def printable_usage_errors() -> Iterator[None]:
         raise
 
 
+_print_once = cache(echo)
+
+
 class WarningHandler(logging.Handler):
-    """Prints log records to stderr as ``warning: …``, in the form of errors."""
+    """Prints log records to stderr as ``warning: …``, in the form of errors; a text that is repeated once."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        echo(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
+        _print_once(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
 
 
 def _reason(stop: KeyboardInterrupt) -> str:

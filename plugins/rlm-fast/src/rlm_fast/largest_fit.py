@@ -138,14 +138,17 @@ def _config(sizes: Sizes, four_bits: bool) -> Any:
 def _stage(name: str, mode: str, prompt: int) -> Stage:
     """Return the last stage of a recipe, or of an algorithm with prompts of a length, as a mode trains it."""
     lora = f"model.lora={MODES[mode] or MODES['LoRA']}"
-    if name.endswith((".yaml", ".yml")) or Path(name).is_dir():
+    is_recipe, registry = name.endswith((".yaml", ".yml")) or Path(name).is_dir(), Registry()
+    if not is_recipe and registry.find("rlm_algorithms", name).target.policy_loss is None:
+        raise _without_completions(name)
+    if is_recipe:
         recipe, registry = read(Path(name), [])
         if mode == "full" or not (recipe.bodies[-1].get("model") or {}).get("lora"):
             position = ".".join(map(str, recipe.stage_paths[-1]))
             recipe, registry = read(Path(name), [f"{position}.{lora}".lstrip(".")])
-        return compose(recipe, registry)[-1]
-    registry = Registry()
-    registry.find("rlm_algorithms", name)  # the error suggests the nearest names
+        if (stage := compose(recipe, registry)[-1]).equation is None:
+            raise _without_completions(f"stage {stage.name}")
+        return stage
     trainer = {"num_generations": 8, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 64}
     body = {
         "model": {"name": "scratch", "layers": 1, "hidden": 8, "heads": 2},
@@ -157,6 +160,11 @@ def _stage(name: str, mode: str, prompt: int) -> Stage:
     (stage,) = compose(document.of_mapping(body, [lora], name=name), registry)
     train = [{**stage.environment_spec.train[0], "prompt": digit * prompt} for digit in "01"]
     return replace(stage, environment_spec=replace(stage.environment_spec, train=train))
+
+
+def _without_completions(name: str) -> RlmError:
+    hint = "`rlm check RECIPE` estimates the memory of a recipe"
+    return RlmError(f"{name} generates no completions, whose number and length are searched", hint=hint)
 
 
 def render(rows: Sequence[Mapping[str, Any]], card: float, width: int) -> str:

@@ -293,9 +293,8 @@ def render(data: dict[str, Any]) -> str:
         ("tokens", f"{data['tokens']:.1f} on average" + (f", at most {limit}" if limit else "")),
         ("seconds a step", f"{seconds:.1f}{total}"),
     ]
-    title = (
-        f"{data['stage']}: {data['prompts']} prompts × {size} completions of the initial policy; nothing was trained"
-    )
+    steps = f"{data['prompts']} prompts (whole steps of {data['prompts_per_step']}) × {size} completions"
+    title = f"{data['stage']}: {steps} of the initial policy; nothing was trained"
     changes = [f"  - {line}" for line in data["advice"]]
     closing = ["to change:", *changes] if changes else ["nothing to change: training steps have a signal"]
     return "\n".join([title, columns(rows), *map(printable, _sample_lines(data["samples"])), *closing])

@@ -15,7 +15,7 @@ from rlm_plugins.cli.typer_app import AsJson, Overrides, Recipe, Trust, print_re
 def signal(
     recipe: Recipe,
     overrides: Overrides = None,
-    prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts.")] = 24,
+    prompts: Annotated[int, typer.Option(min=1, help="Training prompts, up to whole steps.")] = 24,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the first one with rewards).")] = None,
     as_json: AsJson = False,
     trust: Trust = False,
@@ -117,9 +117,10 @@ def new(
     """Create a package with one working part and its tests, ready to edit."""
     from rlm_lab import scaffold
 
+    created = [] if folder.exists() else [f"new folder: {folder}"]
     files = scaffold.create(kind, name, folder)
     package = os.path.commonpath(files)
-    echo("\n".join(map(str, files)))
+    echo("\n".join([*created, *map(str, files)]))
     echo(f"next: pip install -e {package}, pytest {package}, then edit the part")
 
 

@@ -82,11 +82,12 @@ def create(kind: str, name: str, folder: Path) -> list[Path]:
 
 
 def _check_name(name: str, hook: str) -> None:
-    allowed = "lower-case letters, digits and '_', beginning with a letter"
     if not _is_valid(name):
+        allowed = "lower-case letters, digits and '_', beginning with a letter"
         proposal = re.sub(r"\W+", "_", name).strip("_").lower()
+        proposal, reason = (f"my_{name}", ": a keyword of Python") if keyword.iskeyword(name) else (proposal, "")
         hint = f"{proposal}?" if _is_valid(proposal) else ""
-        raise RlmError(f"'{name}' is not a valid name", allowed=allowed, hint=hint)
+        raise RlmError(f"'{name}' is not a valid name{reason}", allowed=allowed, hint=hint)
     if name in names(hook):
         raise RlmError(f"'{name}' is a name that the example itself uses", hint=f"my_{name}")
     registry = Registry()
