@@ -165,7 +165,9 @@ def test_quantized_weights_need_an_adapter(tmp_path: Path, monkeypatch: pytest.M
     document = recipe() | {"model": {"name": str(tmp_path), "quantization": {"method": "bitsandbytes_8bit"}}}
     plain = {"name": "dataset", "path": str(tmp_path / "d.jsonl"), "chat": False}
     (tmp_path / "d.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 4)
-    with pytest.raises(RlmError, match=r"(?s)quantized weights cannot be trained.*`model: \{lora: \{r: 16, lora_alpha: 32"):
+    with pytest.raises(
+        RlmError, match=r"(?s)quantized weights cannot be trained.*`model: \{lora: \{r: 16, lora_alpha: 32"
+    ):
         rlm.check(document | {"environment": plain})
 
 

@@ -160,6 +160,7 @@ def test_gradient_of_k2_is_unbiased(pi: list[float], ref: list[float]) -> None:
     torch.testing.assert_close(estimates["k2"], forward)
     torch.testing.assert_close(estimates["k3"], backward)
     torch.testing.assert_close(estimates["k1"], torch.zeros_like(forward))
+    assert [k for k in estimates if kl.warn({}, estimator=k)] == ["k1"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("d", [-1e4, -50.0, 50.0, 1e4])

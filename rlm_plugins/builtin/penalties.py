@@ -67,6 +67,17 @@ def kl_old(
     return kl_estimate(logp, old_logp, estimator)
 
 
+def _zero_gradient(
+    trainer: object, *, estimator: str, straight_through: bool = False, importance_weighted: bool = False, **_: object
+) -> str:
+    """Return a warning if the gradient of the estimate has mean 0."""
+    has_mean = estimator != "k1" or straight_through or importance_weighted
+    return "" if has_mean else "as a loss k1 has a gradient of mean 0, only noise: set `estimator: k2` (or k3)"
+
+
+kl.warn = kl_old.warn = _zero_gradient  # type: ignore[attr-defined]
+
+
 def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     """Ω = −H(π): an entropy bonus, aggregated like the rest of the loss.
 

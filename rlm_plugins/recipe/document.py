@@ -159,6 +159,9 @@ def _create_mapping(draft: Draft, container: dict[str, Any], path: Path) -> None
         raise draft.error("is not in this recipe", path, hint=f"give it as a whole: `{format_path(path)}=[…]`")
     container[str(key)] = {}
     draft.origins[path] = COMMAND_LINE
+    if not parents and key in _REQUIRED and (stages := draft.data.get("stages")):
+        hint = f"`stages[{len(stages) - 1}].{key}.…=…`"
+        raise draft.error("has no effect: every stage has its own", path, hint=hint)
 
 
 def _key(draft: Draft, container: Any, step: str, path: Path) -> str | int:

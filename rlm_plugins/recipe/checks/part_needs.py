@@ -195,7 +195,7 @@ def warnings_of(slots: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[st
     """Return warnings about valid combinations of parts, and of parts and settings, that are rarely intended."""
     warnings = []
     for slot, bound, _ in iter_parts(slots, ""):
-        target: Any = bound.target
+        target: Any = bound.target if bound.options.get("beta") != 0 else None  # 0: measured, not part of the loss
         if isinstance(target, Warns) and (warning := target.warn(trainer, **bound.knobs)):
             warnings.append(f"`{bound.part.name}` ({slot}): {warning}")
     ratio, aggregator = slots.get("importance"), slots.get("aggregator")

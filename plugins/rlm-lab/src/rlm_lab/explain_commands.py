@@ -48,7 +48,7 @@ def explain(
     JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, finding, setting or
     term. Of two algorithms: {algorithms, changes, same}. Without a name: {key: [name]}. With --bias: {name: {value,
     group_size, gradients: [{samples, scale, bias, std}], advantages: [[completion, probability, reward, exact, mean]],
-    penalties: [{part, mean, kl, scale, bias}]}}.
+    penalties: [{part, mean, kl, scale, bias}], parts}}.
     """
     from rlm_plugins.registry import Registry
 
@@ -59,7 +59,7 @@ def explain(
         if not names or schema is not None:
             raise RlmError("`--bias` measures algorithms and parts by name", hint="`rlm explain grpo --bias`")
         tables = {name: measured(name, _equation(name, registry), group_size or 4) for name in names}
-        print_result(tables, "\n\n".join(render(table, name) for name, table in tables.items()), as_json)
+        print_result(tables, "\n\n".join(render(table, _title(x, registry)) for x, table in tables.items()), as_json)
         return
     if group_size is not None:
         raise RlmError("`--group` is the size of a group of `--bias`", hint="`rlm explain grpo --bias --group 8`")
@@ -76,6 +76,11 @@ def explain(
         with whole(schema) as staged:
             staged.write_text(text + "\n", encoding="utf-8")
         echo(f"{schema}: put `# yaml-language-server: $schema={schema}` on the first line of a recipe")
+
+
+def _title(name: str, registry: Registry) -> str:
+    is_whole = name.endswith((".yaml", ".yml")) or registry.offers("rlm_algorithms", name)
+    return name if is_whole else f"{name} in `reinforce`"
 
 
 def _equation(name: str, registry: Registry) -> Equation:

@@ -70,7 +70,7 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
         group_size: Completions per group.
 
     Returns:
-        ``value``: E[r].
+        ``value``: E[r]. ``parts``: Each part of the equation with its slot.
 
         ``gradients``: One entry for samples of the current policy, one for an older policy if there is a ratio.
         ``scale`` is the size along the exact gradient, relative to it. ``bias`` is the share of the norm that is not
@@ -101,6 +101,7 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
     table = zip(COMPLETIONS, probability.tolist(), rewards().tolist(), advantages, strict=True)
     return {
         "value": value.item(),
+        "parts": [f"{HOOKS[part.part.hook].key} {part.part.name}" for part in equation.parts()],
         "group_size": group_size,
         "gradients": gradients,
         "advantages": [(text, p, r, r - value.item(), mean) for text, p, r, mean in table],
@@ -281,8 +282,7 @@ def render(entry: Entry, name: str) -> str:
     for row in entry["penalties"]:
         numbers = (f"{row[key]:.4f}" for key in ("mean", "kl", "scale"))
         penalties.append((row["part"], *numbers, f"{row['bias']:.2%}" if row["scale"] else "no gradient"))
-    head = (
-        f"{name}: every group of {entry['group_size']} of {len(COMPLETIONS)} completions, E[r] = {entry['value']:.6f}"
-    )
+    groups = f"every group of {entry['group_size']} of {len(COMPLETIONS)} completions"
+    head = f"{name}: {groups}, E[r] = {entry['value']:.6f}\n  {', '.join(entry['parts'])}"
     sections = titled("gradient", columns(lines)) + titled("advantage", columns(advantages))
     return head + sections + (titled("penalties", columns(penalties)) if entry["penalties"] else "")

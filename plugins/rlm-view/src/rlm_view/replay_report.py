@@ -187,6 +187,12 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
     is_recorded = origin is None
     if origin is not None:
         is_recorded = _reward_weights(origin) == weights and resolve_algorithm(origin, registry)[1] == plain
+        if unscored := sorted(weights.keys() - _reward_weights(origin).keys()):
+            problem, allowed = (
+                f"the step has no scores of the reward '{unscored[0]}'",
+                ", ".join(_reward_weights(origin)),
+            )
+            raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", allowed=allowed)
     try:
         return replay(capsule, equation, is_recorded=is_recorded, weights=weights)
     except MALFORMED as error:
@@ -246,6 +252,7 @@ def render(data: Entry) -> str:
     rows = [("", "recorded", "replayed") if after else ("", "recorded")]
     for name in before:
         rows.append((name, _number(before[name]), *([_number(after[name])] if after else [])))
+    lines += ["the overrides change none of these numbers"] if after == before else []
     lines += ["", columns(rows, indent="")]
     if data["tokens"]:
         title = "tokens that change most" if after else "tokens with the largest share of the gradient"
