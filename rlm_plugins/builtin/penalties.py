@@ -67,12 +67,10 @@ def kl_old(
     return kl_estimate(logp, old_logp, estimator)
 
 
-def _zero_gradient(
-    trainer: object, *, estimator: str, straight_through: bool = False, importance_weighted: bool = False, **_: object
-) -> str:
+def _zero_gradient(trainer: object, *, estimator: str, **knobs: object) -> str:
     """Return a warning if the gradient of the estimate has mean 0."""
-    has_mean = estimator != "k1" or straight_through or importance_weighted
-    return "" if has_mean else "as a loss k1 has a gradient of mean 0, only noise: set `estimator: k2` (or k3)"
+    is_zero = estimator == "k1" and not (knobs.get("straight_through") or knobs.get("importance_weighted"))
+    return "as a loss k1 has a gradient of mean 0, only noise: set `estimator: k2` (or k3)" if is_zero else ""
 
 
 kl.warn = kl_old.warn = _zero_gradient  # type: ignore[attr-defined]

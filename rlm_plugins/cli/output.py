@@ -166,7 +166,8 @@ class ErrorReportingGroup(TyperGroup):
             with printable_usage_errors():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            echo("; ".join(filter(None, [_reason(stop), stop_signals.current().advice])), err=True)
+            reason = f"stopped by {stop}" if isinstance(stop, Interrupted) else "interrupted"
+            echo("; ".join(filter(None, [reason, stop_signals.current().advice])), err=True)
             raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
         except Exception as error:
             expected = as_message(error)
@@ -199,10 +200,6 @@ class WarningHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
         _print_once(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
-
-
-def _reason(stop: KeyboardInterrupt) -> str:
-    return f"stopped by {stop}" if isinstance(stop, Interrupted) else "interrupted"
 
 
 def as_message(error: Exception) -> RlmError | None:

@@ -40,7 +40,8 @@ def final_answers(text: str, tag: str, untagged: Untagged) -> list[str]:
     if untagged == "last_line":
         return final_text.strip().splitlines()[-1:]
     if untagged == "last_number":
-        return [_bare(word) for word in islice(filter(_DIGIT.search, reversed(final_text.split())), 1)]
+        words = islice(filter(_DIGIT.search, reversed(final_text.split())), 1)
+        return [word.lstrip("([{*_=$:").rstrip(")]}*_$:;,.") for word in words]  # none of it changes a number
     return _boxed(final_text) if untagged == "boxed" else []
 
 
@@ -69,11 +70,6 @@ def parse_number(text: str) -> Fraction | None:
         return None
     numerator, denominator = (Fraction(part.replace(",", "")) for part in match.groups(default="1"))
     return numerator / denominator if denominator else None
-
-
-def _bare(word: str) -> str:
-    """Return `word` without surrounding brackets, emphasis and punctuation that cannot change a number."""
-    return word.lstrip("([{*_=$:").rstrip(")]}*_$:;,.")
 
 
 def same_text(gold: str, *, casefold: bool) -> Callable[[str], bool]:

@@ -142,9 +142,8 @@ def _check_inside(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
     roots = [folder.resolve(), folder.resolve().parent.parent / "blobs"]
     for file in (Path(name).resolve() for group in files.values() for name in group):
         if not any(map(file.is_relative_to, roots)):
-            raise RecipeError(
-                f"'{folder}' has a file outside of it: {file}", where=WHERE, hint="move it into the folder"
-            )
+            problem = f"'{folder}' has a file outside of it: {file}"
+            raise RecipeError(problem, where=WHERE, hint="move it into the folder")
 
 
 def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDataset:
@@ -153,12 +152,8 @@ def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDatase
     saved = datasets.load_from_disk(str(local))
     splits = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved}
     if split not in splits:
-        raise RecipeError(
-            f"'{local}' has no split '{split}'",
-            where="environment.split",
-            allowed=", ".join(splits),
-            hint=nearest(split, splits),
-        )
+        problem, hint = f"'{local}' has no split '{split}'", nearest(split, splits)
+        raise RecipeError(problem, where="environment.split", allowed=", ".join(splits), hint=hint)
     return splits[split].to_iterable_dataset() if streaming else splits[split]
 
 

@@ -25,7 +25,8 @@ from rlm_plugins.registry.setting import address_text, most_specific_error
 
 def bound_knobs(part: Part, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return every knob of `part` with its value or schedule, defaults included."""
-    scheduled = [name for name, value in settings.items() if _is_schedule(part, name, value)]
+    mappings = [name for name, value in settings.items() if isinstance(value, Mapping | Schedule)]
+    scheduled = [name for name in mappings if _number_types(part, name)]
     schedules = {name: _read(part, name, settings[name], where) for name in scheduled}
     starts = {name: value.start for name, value in schedules.items()}
     knobs = _validated(part, {**settings, **starts}, where, schedules, "from")
@@ -68,11 +69,6 @@ def _knob_error(
     return RecipeError(
         f"unknown knob '{knob}' of '{part.name}'", where=location, allowed=", ".join(names) or "no knobs", hint=hint
     )
-
-
-def _is_schedule(part: Part, name: str, value: Any) -> bool:
-    """Return True if a value is the schedule of a number."""
-    return isinstance(value, Mapping | Schedule) and bool(_number_types(part, name))
 
 
 def _number_types(part: Part, name: str) -> set[type]:

@@ -36,11 +36,7 @@ class Judgement:
 
 
 def evaluate(
-    stages: Sequence[Stage],
-    *,
-    rows: int | None = None,
-    k: int = 0,
-    log_line: Callable[[str], None] = lambda text: None,
+    stages: Sequence[Stage], *, rows: int | None = None, k: int = 0, log_line: Callable[[str], None] = lambda text: None
 ) -> list[Judgement]:
     """Evaluate stages on their held-out examples and suites; the model of the first one is loaded for all.
 

@@ -206,12 +206,7 @@ def _rewind(run: Run, stage: Stage) -> Path | None:
 
 
 def _train_stage(
-    run: Run,
-    stage: Stage,
-    title: str,
-    console: Console,
-    checkpoint: Path | None,
-    further: Sequence[TrainerCallback],
+    run: Run, stage: Stage, title: str, console: Console, checkpoint: Path | None, further: Sequence[TrainerCallback]
 ) -> LearningCurve:
     """Train a stage; repeat it from its last checkpoint after an error where the recipe says so."""
     state = RunState(

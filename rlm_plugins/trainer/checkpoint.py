@@ -313,11 +313,8 @@ class PartStates:
     def take_snapshot(self, step: int) -> None:
         """Keep RNG and states at the end of optimizer step `step`, once; weights only change with the step."""
         if self._snapshot is None or self._snapshot.step != step:
-            self._snapshot = StepSnapshot(step, self._restorable())
-
-    def _restorable(self) -> dict[str, Any]:
-        """Return the states that a failed step restores: not weights, which change with a whole step only."""
-        return {n: x for n, x in self.by_name.items() if n != CRITIC and getattr(x, "in_snapshot", True)}
+            restored = {n: x for n, x in self.by_name.items() if n != CRITIC and getattr(x, "in_snapshot", True)}
+            self._snapshot = StepSnapshot(step, restored)
 
     def snapshot_data(self) -> dict[str, Any]:
         """Return `states` of the parts and `rng` at the start of the generation batch; empty without one."""

@@ -291,18 +291,14 @@ class Scoring:
     def _log_filters(self, batch: Batch) -> None:
         if self.context.equation.shapers:
             self.context.log("shapers/reward", batch.rewards.nanmean().item())
-        if any("ref_logp" in shaper.part.required_data for shaper in self.context.equation.shapers):
-            self._log_reward_kl(batch)
+        is_read = any("ref_logp" in shaper.part.required_data for shaper in self.context.equation.shapers)
+        if is_read and batch.old_logp is not None and batch.ref_logp is not None:
+            drift = (batch.old_logp - batch.ref_logp)[batch.mask]
+            self.context.log("kl", drift.mean().item() if drift.numel() else 0.0)  # TRL's name
         if self.context.equation.filters:
             trained = batch.mask.any(1)
             self.context.log("filters/kept", ((trained & batch.keep_mask).sum() / trained.sum().clamp(min=1)).item())
         self.rollout.log_sources(batch)
-
-    def _log_reward_kl(self, batch: Batch) -> None:
-        """Log the KL in the reward under TRL's name, if a shaper reads both log-probs."""
-        if batch.old_logp is not None and batch.ref_logp is not None:
-            drift = (batch.old_logp - batch.ref_logp)[batch.mask]
-            self.context.log("kl", drift.mean().item() if drift.numel() else 0.0)
 
     def _log_rounds(self, buffer: RefillBuffer) -> None:
         self.context.log("dynamic_sampling/rounds", buffer.rounds)
