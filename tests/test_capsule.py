@@ -270,6 +270,8 @@ def test_command_prints_the_changed_tokens(run: Path) -> None:
     text = CliRunner().invoke(app, ["view", str(run), "--step", "2", "algorithm=dr_grpo"]).stdout
     assert "equal to the run, bit by bit" in text
     assert "tokens that change most" in text
+    same = CliRunner().invoke(app, ["view", str(run), "--step", "2", "trainer.max_steps=9"]).stdout
+    assert "the overrides change none of these numbers" in same
 
 
 @pytest.mark.parametrize(
@@ -277,6 +279,7 @@ def test_command_prints_the_changed_tokens(run: Path) -> None:
     [
         (["--step", "7"], "no capsule of step 7"),
         (["--step", "2", "algorithm=nothing"], "nothing"),
+        (["--step", "2", "rewards=[format]"], "no scores of the reward 'format'"),
         (["--step", "2", "algorithm.policy_loss.epsilon=x"], "epsilon"),
         (["--step", "2", "banana"], "expected one run, got 2"),
     ],

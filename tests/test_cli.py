@@ -190,12 +190,30 @@ def test_new(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ failing
 
 
-@pytest.mark.parametrize("command", ["check", "train", "eval"])
-def test_a_wrong_recipe_is_a_message_and_exit_code_2(recipe: Path, command: str) -> None:
-    result = rlm(command, recipe, "stages.1.algorithm.name=grppo")
+MISTAKES = {
+    "check mine.yaml stages.1.algorithm.name=grppo": "did you mean 'grpo'",
+    "train mine.yaml stages.1.algorithm.name=grppo": "did you mean 'grpo'",
+    "eval mine.yaml stages.1.algorithm.name=grppo": "did you mean 'grpo'",
+    "check mine.yaml algorithm.advantage=a.py:f": "algorithm (command line): has no effect: every stage has its own",
+    "check mine.yaml --processes 0": "greater than or equal to 1, got '0'",
+    "check line.yaml": "file not found\n",  # the suffix is no likeness
+    "check .": "expected the folder of a run: there is no recipe.yaml",
+    "compare . ./": "expected different runs, got this one twice",
+    "doctor --disable rlm-mth": "no plugin 'rlm-mth' is installed",
+    "eval nowhere": "there is no such run, recipe or model",
+    "explain grpo --load a.py": "'--load': file 'a.py' does not exist",
+    "explain mine.yaml": "`rlm check RECIPE` and `rlm why RUN`",
+    "fits sft": "sft generates no completions",
+    "why .": "expected the folder of a run: there is no recipe.yaml",
+}
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES.items())
+def test_a_mistake_is_a_message_and_exit_code_2(recipe: Path, words: str, message: str) -> None:
+    os.mkfifo("pipe")  # which a run must not have
+    result = rlm(*words.split())
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert "did you mean 'grpo'" in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (recipe.parent / "runs").exists()
 

@@ -206,9 +206,8 @@ def test_adapter(trained: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_judged(source: str, message: str, trained: Path) -> None:
-    on = [trained / "harder.yaml"] if source == "nowhere" else []
     with pytest.raises(RlmError, match=message):
-        evaluate(trained / source, on=on)
+        evaluate(trained / source)
 
 
 HELD_OUT = """

@@ -263,16 +263,13 @@ def test_a_file_that_cannot_be_loaded_is_an_error_at_once(tmp_path: Path, source
     assert "mine.py" in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"plugins.load: .*nowhere.py: there is no such file"):
-        Registry(load=[tmp_path / "nowhere.py"])
-
-
-def test_a_file_with_the_name_of_a_plugin(install: Installer, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_has_the_name_of_a_plugin(install: Installer, tmp_path: Path) -> None:
     install("mine", reward(), distribution="rlm-mine")
     path = file(tmp_path, "@hookimpl\ndef rlm_rewards():\n    return {}")
     with pytest.raises(RecipeError, match=r"there is a plugin 'mine' already: rlm-mine 1.0"):
         Registry(load=[path])
+    with pytest.raises(RecipeError, match=r"plugins.load: .*nowhere.py: there is no such file"):
+        Registry(load=[tmp_path / "nowhere.py"])
     assert "mine" in Registry(load=[path], block=["mine"]).plugins, "a blocked plugin makes room"
 
 

@@ -91,6 +91,7 @@ def test_a_recipe_is_sampled_and_nothing_is_left(tmp_path: Path, monkeypatch: py
     assert found["seconds_per_step"] > 0
     (sample, *_), text = found["samples"], render(found)
     assert f"answer     {sample['columns']['answer']}\n" in text
+    assert "6 prompts (whole steps of 2) × 4 completions" in text
     assert {"completion", "rewards"} == sample["completions"][0].keys()
     assert any("'accuracy' is 0 for all" in line for line in found["advice"])
     assert json.loads(json.dumps(found)) == found

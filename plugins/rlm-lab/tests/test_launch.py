@@ -48,6 +48,7 @@ def test_files_that_parse_and_name_the_processes(recipe: Path, service: str, sha
     everything = data["command"] + json.dumps(data["files"])
     assert shlex.quote(str(recipe)).strip("'") in everything
     assert "trainer.seed=2" in everything
+    assert ("not on PyPI" in everything) == (service == "skypilot")
 
 
 @pytest.mark.parametrize("service", ["torchrun", "hf-jobs"])
@@ -69,15 +70,8 @@ def test_what_is_printed_trains_on_two_processes(recipe: Path, service: str, mon
 
 
 def test_what_cannot_be_started_is_refused_with_the_sentence_of_a_run(recipe: Path) -> None:
-    refused = [
-        str(recipe),
-        "trainer.target_kl=0.1",
-        "trainer.num_iterations=2",
-        "--processes",
-        "8",
-        "--sharding",
-        "fsdp2",
-    ]
+    overrides = ["trainer.target_kl=0.1", "trainer.num_iterations=2"]
+    refused = [str(recipe), *overrides, "--processes=8", "--sharding=fsdp2"]
     sentences = [CliRunner().invoke(app, [command, *refused]).output for command in ("check", "launch")]
     assert all("`target_kl` cannot be kept with FSDP" in text for text in sentences)
     with pytest.raises(RlmError, match="expected one machine, got 2"):

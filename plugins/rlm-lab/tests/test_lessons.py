@@ -96,7 +96,7 @@ def test_every_exercise_is_listed_and_mistakes_are_errors(tmp_path: Path) -> Non
     for arguments, words in {
         ("9",): "allowed: 1 to 8",
         ("3", "--check", str(advantage)): "expected one part of the hook rlm_importance, got 0",
-        ("2", "--check", str(tmp_path / "missing.py")): "there is no such file",
+        ("2", "--check", str(tmp_path / "missing.py")): "Invalid value for '--check': file",
         ("2", "--write", str(advantage)): "exists",
     }.items():
         found = CliRunner().invoke(app, ["lesson", *arguments])

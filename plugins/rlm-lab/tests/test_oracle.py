@@ -116,7 +116,10 @@ def test_the_command_measures_a_part_of_a_file(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     row = json.loads(result.stdout)["median_baseline"]["gradients"][0]
     assert 0.5 < row["scale"] < 1
-    assert "r − E[r]  mean Â" in RUNNER.invoke(app, command).stdout
+    text = RUNNER.invoke(app, command).stdout
+    assert "r − E[r]  mean Â" in text
+    assert "in `reinforce`: " in text
+    assert "advantage median_baseline, policy_loss reinforce, aggregator" in text
 
 
 def test_the_command_measures_the_algorithm_of_a_recipe() -> None:
