@@ -102,11 +102,7 @@ def with_k3_and_entropy(batch: Batch, advantages: Tensor) -> Tensor:
     return clipped(batch, advantages) + 0.001 * paid[compared].mean()
 
 
-EXPECTED = {
-    "lite_ppo": (lite_ppo, clipped),
-    "gpg": (gpg, per_token),
-    "gfpo": (gfpo, with_k3_and_entropy),
-}
+EXPECTED = {"lite_ppo": (lite_ppo, clipped), "gpg": (gpg, per_token), "gfpo": (gfpo, with_k3_and_entropy)}
 
 
 @pytest.mark.parametrize("name", EXPECTED)

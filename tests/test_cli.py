@@ -178,10 +178,10 @@ def test_schema(tmp_path: Path) -> None:
 
 
 def test_new(tmp_path: Path) -> None:
-    *files, advice = output_of("new", "reward", "politeness", "--folder", tmp_path).splitlines()
-    assert files
+    folder, *files, advice = output_of("new", "reward", "politeness", "--folder", tmp_path / "mine").splitlines()
+    assert folder == f"new folder: {tmp_path / 'mine'}"
     assert all(Path(file).is_file() for file in files)
-    package = tmp_path / "rlm-politeness"
+    package = tmp_path / "mine" / "rlm-politeness"
     assert (package / "pyproject.toml").is_file()
     assert f"pip install -e {package}, " in advice
     assert rlm("new", "rewrad", "politeness", "--folder", tmp_path).exit_code == 2
@@ -203,7 +203,10 @@ MISTAKES = {
     "eval nowhere": "there is no such run, recipe or model",
     "explain grpo --load a.py": "'--load': file 'a.py' does not exist",
     "explain mine.yaml": "`rlm check RECIPE` and `rlm why RUN`",
+    "explain grpo dapoo": "did you mean 'dapo'",
     "fits sft": "sft generates no completions",
+    "view .": "expected the folder of a run: there is no recipe.yaml",
+    "view . . .": "expected one or two runs, got 3",
     "why .": "expected the folder of a run: there is no recipe.yaml",
 }
 
@@ -287,7 +290,7 @@ def unfinished(recipe: Path, run: Path) -> Path:
 def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path, unfinished: Path) -> None:
     folder = unfinished
     text = output_of("train", recipe, "--resume")
-    assert "01-show: complete, skipped" in text
+    assert text.startswith("run folder: runs/mine\n01-show: complete, skipped")
     assert (folder / "02-tell" / "done").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["mine"]
     nothing = rlm("train", recipe, "--resume")

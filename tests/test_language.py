@@ -184,3 +184,9 @@ def test_every_recipe_key_is_described() -> None:
     models = [x for x in vars(sections).values() if isinstance(x, type) and issubclass(x, pydantic.BaseModel)]
     missing = {f"{m.__name__}.{key}" for m in models for key, field in m.model_fields.items() if not field.description}
     assert missing == set()
+
+
+def test_an_adapter_in_a_hint_has_its_alpha() -> None:
+    """PEFT's default of 8 is a scale of 0.5 at the rank that is shown."""
+    without = re.compile(r"lora[:=] ?\{+r: \d+(?!, lora_alpha)")
+    assert [path.name for path in PYTHON if without.search(path.read_text())] == []

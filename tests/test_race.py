@@ -217,6 +217,9 @@ def test_runs_are_compared_by_what_differs(tmp_path: Path) -> None:
         {"stages.0.trainer.learning_rate": 3e-4},
     ]
     assert "0.700–0.900" in render(comparison, 120)
+    unfinished = compare([write_run(tmp_path / "c", 1.0, 1, None)])
+    assert unfinished["runs"][0]["after"] is None
+    assert "–" in render(unfinished, 120)
 
 
 def test_a_replaced_part_is_one_difference(tmp_path: Path) -> None:
@@ -246,12 +249,6 @@ def test_seeds_form_a_group(tmp_path: Path) -> None:
         (2, 2.5, 2.0, 3.0),
         (2, 3.5, 3.0, 4.0),
     ]
-
-
-def test_unfinished_run_has_no_score(tmp_path: Path) -> None:
-    comparison = compare([write_run(tmp_path / "a", 1.0, 1, None)])
-    assert comparison["runs"][0]["after"] is None
-    assert "–" in render(comparison, 120)
 
 
 def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def printable_usage_errors() -> Iterator[None]:
         yield
     except Exception as error:
         if hasattr(error, "format_message"):  # a ClickException, of click or of the copy inside typer
-            of_pydantic = getattr(error.__cause__, "errors", list)()  # typer leaves out the value
+            of_pydantic: list[Any] = getattr(error.__cause__, "errors", list)()  # typer leaves out the value
             text, given = error.format_message(), repr(of_pydantic[0]["input"]) if of_pydantic else ""
             message = visible(text if given in text else f"{text}, got {given}")
             error.format_message = lambda: message

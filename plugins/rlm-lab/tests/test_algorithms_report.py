@@ -139,9 +139,3 @@ def test_a_list_with_a_part_twice() -> None:
 
 def test_another_trainer_is_a_difference() -> None:
     assert re.search(r"trainer +sft +grpo", output_of("explain", "sft", "grpo"))
-
-
-def test_an_unknown_algorithm() -> None:
-    result = CliRunner().invoke(app, ["explain", "grpo", "dapoo"])
-    assert result.exit_code == 2
-    assert "did you mean 'dapo'" in result.stderr

@@ -13,9 +13,6 @@ from headless_browser import HeadlessBrowser, browser_path
 from logs_of_a_run import run_folder
 from rlm_view.follow import GrowingLog, follow, has_ended
 from rlm_view.page import page_of, run_data, view
-from typer.testing import CliRunner
-
-from rlm_plugins.cli import app
 
 HOSTILE = [
     "</script><script>window.pwned=1</script>",
@@ -96,18 +93,6 @@ def test_hostile_name_of_a_run() -> None:
     page = page_of({"runs": [{"name": name}]})
     assert [tag for tag, _ in parsed(page).found].count("script") == 2
     assert json.loads(parsed(page).data)["runs"][0]["name"] == name
-
-
-@pytest.mark.parametrize(
-    ("names", "problem"),
-    [(["nothing"], "expected the folder of a run"), (["a", "a", "a"], "expected one or two runs, got 3")],
-)
-def test_wrong_runs_are_errors(names: list[str], problem: str, tmp_path: Path) -> None:
-    run_folder(tmp_path / "a", [])
-    result = CliRunner().invoke(app, ["view", *(str(tmp_path / name) for name in names)])
-    assert result.exit_code == 2
-    assert problem in result.stderr
-    assert "Traceback" not in result.output
 
 
 def test_torn_lines_are_read_once_they_are_complete(tmp_path: Path) -> None:

@@ -138,17 +138,15 @@ def _config(sizes: Sizes, four_bits: bool) -> Any:
 def _stage(name: str, mode: str, prompt: int) -> Stage:
     """Return the last stage of a recipe, or of an algorithm with prompts of a length, as a mode trains it."""
     lora = f"model.lora={MODES[mode] or MODES['LoRA']}"
-    is_recipe, registry = name.endswith((".yaml", ".yml")) or Path(name).is_dir(), Registry()
-    if not is_recipe and registry.find("rlm_algorithms", name).target.policy_loss is None:
-        raise _without_completions(name)
-    if is_recipe:
+    if name.endswith((".yaml", ".yml")) or Path(name).is_dir():
         recipe, registry = read(Path(name), [])
+        _require_completions(recipe.bodies[-1]["algorithm"]["name"], registry)
         if mode == "full" or not (recipe.bodies[-1].get("model") or {}).get("lora"):
             position = ".".join(map(str, recipe.stage_paths[-1]))
             recipe, registry = read(Path(name), [f"{position}.{lora}".lstrip(".")])
-        if (stage := compose(recipe, registry)[-1]).equation is None:
-            raise _without_completions(f"stage {stage.name}")
-        return stage
+        return compose(recipe, registry)[-1]
+    registry = Registry()
+    _require_completions(name, registry)
     trainer = {"num_generations": 8, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 64}
     body = {
         "model": {"name": "scratch", "layers": 1, "hidden": 8, "heads": 2},
@@ -162,9 +160,11 @@ def _stage(name: str, mode: str, prompt: int) -> Stage:
     return replace(stage, environment_spec=replace(stage.environment_spec, train=train))
 
 
-def _without_completions(name: str) -> RlmError:
-    hint = "`rlm check RECIPE` estimates the memory of a recipe"
-    return RlmError(f"{name} generates no completions, whose number and length are searched", hint=hint)
+def _require_completions(algorithm: str, registry: Registry) -> None:
+    """Check that an algorithm generates completions, whose number and length are searched."""
+    if registry.find("rlm_algorithms", algorithm).target.policy_loss is None:
+        hint = "`rlm check RECIPE` estimates the memory of its recipe"
+        raise RlmError(f"{algorithm} generates no completions, whose number and length are searched", hint=hint)
 
 
 def render(rows: Sequence[Mapping[str, Any]], card: float, width: int) -> str:

@@ -38,11 +38,7 @@ PANELS: dict[str, dict[str, Any]] = {
         "eval": model_commands.evaluate,
         "sample": model_commands.sample,
     },
-    "Extend": {
-        "explain": explain_commands.explain,
-        "lesson": explain_commands.lesson,
-        "new": run_commands.new,
-    },
+    "Extend": {"explain": explain_commands.explain, "lesson": explain_commands.lesson, "new": run_commands.new},
     "Ship": {"doctor": run_commands.doctor, "export": model_commands.export, "launch": model_commands.launch},
 }
 

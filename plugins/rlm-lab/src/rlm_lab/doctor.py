@@ -64,13 +64,12 @@ def render(data: dict[str, Any]) -> str:
 def switch(off: str | None, on: str | None) -> list[str]:
     """Disable and enable a plugin, each by its name or that of its package (``rlm-math``); return those disabled."""
     names = sorted({plugin.name for plugin, _ in installed()} | disabled())
-    changes = {name: name == off for name in (off, on) if name is not None}
-    for name in changes:
-        if name.removeprefix("rlm-") not in names:
-            hint = nearest(name.removeprefix("rlm-"), names)
-            raise RlmError(f"no plugin '{name}' is installed", allowed=", ".join(names), hint=hint)
-    for name, disable in changes.items():
-        set_disabled(name.removeprefix("rlm-"), disable=disable)
+    for name in filter(None, (off, on)):
+        plugin = name.removeprefix("rlm-")
+        if plugin not in names:
+            problem, hint = f"no plugin '{name}' is installed", nearest(plugin, names)
+            raise RlmError(problem, allowed=", ".join(names), hint=hint)
+        set_disabled(plugin, disable=name == off)
     return sorted(disabled())
 
 

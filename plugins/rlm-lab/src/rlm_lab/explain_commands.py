@@ -59,7 +59,9 @@ def explain(
         if not names or schema is not None:
             raise RlmError("`--bias` measures algorithms and parts by name", hint="`rlm explain grpo --bias`")
         tables = {name: measured(name, _equation(name, registry), group_size or 4) for name in names}
-        print_result(tables, "\n\n".join(render(table, _title(x, registry)) for x, table in tables.items()), as_json)
+        complete = [x for x in names if "." in x or registry.offers("rlm_algorithms", x)]
+        titles = [x if x in complete else f"{x} in `reinforce`" for x in tables]
+        print_result(tables, "\n\n".join(map(render, tables.values(), titles)), as_json)
         return
     if group_size is not None:
         raise RlmError("`--group` is the size of a group of `--bias`", hint="`rlm explain grpo --bias --group 8`")
@@ -76,11 +78,6 @@ def explain(
         with whole(schema) as staged:
             staged.write_text(text + "\n", encoding="utf-8")
         echo(f"{schema}: put `# yaml-language-server: $schema={schema}` on the first line of a recipe")
-
-
-def _title(name: str, registry: Registry) -> str:
-    is_whole = name.endswith((".yaml", ".yml")) or registry.offers("rlm_algorithms", name)
-    return name if is_whole else f"{name} in `reinforce`"
 
 
 def _equation(name: str, registry: Registry) -> Equation:

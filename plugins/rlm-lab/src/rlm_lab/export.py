@@ -37,15 +37,9 @@ def training_section(run: Path, stage: Stage, registry: Registry) -> str:
         stage: The stage whose model is exported.
         registry: Has the published algorithm.
     """
-    lines = [
-        "",
-        "## Training",
-        "",
-        f"- Data: {_named(stage.body['environment'])}",
-        f"- Settings: {_settings(stage)}",
-        "",
-    ]
-    lines += _objective(stage, registry)
+    settings = ", ".join(f"{name} {plain(value)}" for name, value in stage.settings.items()) or "those of TRL"
+    lines = ["", "## Training", "", f"- Data: {_named(stage.body['environment'])}"]
+    lines += [f"- Settings: {settings}", "", *_objective(stage, registry)]
     lines += ["", "## Result", "", *_result(Run(run, main=False), stage), ""]
     command = "rlm train recipe.yaml" + (" --trust" if (run / "plugins").is_dir() else "")
     lines += ["## Reproduce", "", "```bash", command, "```", ""]
@@ -61,10 +55,6 @@ def _named(part: Mapping[str, Any]) -> str:
         f"{name}: {plain(value)}" for name, value in part.items() if name != "name" and value not in (None, "", {})
     ]
     return f"`{part['name']}`" + (f" ({', '.join(knobs)})" if knobs else "")
-
-
-def _settings(stage: Stage) -> str:
-    return ", ".join(f"{name} {plain(value)}" for name, value in stage.settings.items()) or "those of TRL"
 
 
 def _objective(stage: Stage, registry: Registry) -> list[str]:

@@ -206,7 +206,8 @@ def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     answers = [str(example.get("answer") or "").strip() for example in examples[:1000]]
     if len(set(answers)) <= LABELS:
         return {}
-    texts = [_last_text(example["prompt"]) for example in examples[: len(answers)]]
+    prompts = [example["prompt"] for example in examples[: len(answers)]]
+    texts = [x if isinstance(x, str) else str(x[-1].get("content") or "") for x in prompts]
     counts = Counter(chain.from_iterable(map(_positions, answers, texts)))
     return {"data/answer_in_prompt": max(counts.values(), default=0) / len(answers)}
 
@@ -220,13 +221,6 @@ def _positions(answer: str, text: str) -> set[tuple[str, object]]:
     positions: set[tuple[str, object]] = set()
     for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", text) if len(answer) > 1 else ():
         preceding, following = (re.findall(r"\w+", side) for side in (text[: match.start()], text[match.end() :]))
-        positions |= {
-            ("before", len(preceding)),
-            ("after", len(following)),
-            ("word", preceding[-1] if preceding else ""),
-        }
+        word = preceding[-1] if preceding else ""
+        positions |= {("before", len(preceding)), ("after", len(following)), ("word", word)}
     return positions
-
-
-def _last_text(prompt: Any) -> str:
-    return prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "")

@@ -67,7 +67,9 @@ def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
     """Return the diagnosis as text."""
     lines = []
     for entry in report:
-        lines.append(f"{entry['stage']}: {entry['steps']} steps, {_count(entry['findings'])}")
+        count = len(entry["findings"])
+        total = f"{count} finding{'s' * (count > 1)}" if count else "nothing found"
+        lines.append(f"{entry['stage']}: {entry['steps']} steps, {total}")
         for finding in entry["findings"]:
             span = f"steps {finding['step']} to {finding['until']}"
             lines.append(f"  {finding['name']} ({SEVERITY[finding['severity']]}, {span})")
@@ -77,10 +79,6 @@ def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
     if any(entry["findings"] for entry in report):
         lines.append("`rlm explain NAME` explains a finding: its bounds, its symptoms, and an example")
     return "\n".join(map(printable, lines)) or f"{folder}: no step was logged yet"
-
-
-def _count(findings: Sequence[object]) -> str:
-    return f"{len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else "nothing found"
 
 
 def _sections(folder: Path) -> list[dict[str, Any]]:

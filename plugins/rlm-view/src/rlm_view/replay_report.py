@@ -184,15 +184,11 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
         problem = "requires a model, which a capsule does not contain"
         raise RlmError(problem, where=location(of_a_model[0]), hint="`rlm view` shows what is stored of the step")
     weights = _reward_weights(recipe)
-    is_recorded = origin is None
-    if origin is not None:
-        is_recorded = _reward_weights(origin) == weights and resolve_algorithm(origin, registry)[1] == plain
-        if unscored := sorted(weights.keys() - _reward_weights(origin).keys()):
-            problem, allowed = (
-                f"the step has no scores of the reward '{unscored[0]}'",
-                ", ".join(_reward_weights(origin)),
-            )
-            raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", allowed=allowed)
+    scored = weights if origin is None else _reward_weights(origin)
+    is_recorded = origin is None or (scored == weights and resolve_algorithm(origin, registry)[1] == plain)
+    if unscored := sorted(weights.keys() - scored.keys()):
+        problem = f"the step has no scores of the reward '{unscored[0]}'"
+        raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", allowed=", ".join(scored))
     try:
         return replay(capsule, equation, is_recorded=is_recorded, weights=weights)
     except MALFORMED as error:
