@@ -19,7 +19,7 @@ def probe(
         typer.Argument(metavar="KEY=VALUE", help="Knobs of the reward; with --recipe: overrides of the recipe."),
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="Recipe that supplies knobs, examples and the other rewards.")
+        Path | None, typer.Option(exists=True, help="Recipe that supplies knobs, examples and the other rewards.")
     ] = None,
     environment: Annotated[
         str, typer.Option(help="Environment that supplies the examples if there is no recipe.")

@@ -20,7 +20,7 @@ def evaluate(
     overrides: Overrides = None,
     on: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RECIPE", help="Recipe whose examples and rewards are used instead; repeatable."),
+        typer.Option(metavar="RECIPE", exists=True, help="Recipe whose examples and rewards are used; repeatable."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=0, help="Maximum number of held-out examples; 0: all.")] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
@@ -93,7 +93,7 @@ def sample(
     temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
     max_new_tokens: Annotated[int, typer.Option(min=0, help="Longest completion; 0: as in training.")] = 0,
     image: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An image for the first message; repeatable.")
+        list[Path] | None, typer.Option(metavar="FILE", exists=True, help="An image for the first message; repeatable.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
     trust: Trust = False,
