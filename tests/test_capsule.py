@@ -231,7 +231,7 @@ def test_gradient_of_a_token_is_that_of_the_formula(run: Path) -> None:
 
 
 def test_missing_data_is_named(run: Path) -> None:
-    with pytest.raises(RlmError, match="requires `values`"):
+    with pytest.raises(RlmError, match="requires `values`, which the run did not compute"):
         replays(find_capsule(run, 2), ["algorithm=ppo"])
 
 

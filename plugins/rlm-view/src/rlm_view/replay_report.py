@@ -13,7 +13,7 @@ import torch
 from rlm_plugins.equation.dispatch import location
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.rng_state import set_rng_state, temporary_rng_state
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards
@@ -191,6 +191,11 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
         raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", allowed=", ".join(scored))
     try:
         return replay(capsule, equation, is_recorded=is_recorded, weights=weights)
+    except PartError as error:
+        if origin is None or "does not provide" not in error.problem:
+            raise
+        problem = f"{error.problem.partition(',')[0]}, which the run did not compute, so the capsule has none"
+        raise PartError(problem, where=error.where, hint="override with parts of the same data") from None
     except MALFORMED as error:
         problem = f"expected the contents of a training step: {type(error).__name__}: {error}"
         raise RlmError(problem, where=str(capsule.folder)) from None
