@@ -25,7 +25,6 @@ from rlm_algorithms import (
     token_gates,
     tracked_values,
     tree_rollouts,
-    trust_regions,
     wrapped_environments,
 )
 from rlm_testing import conformance
@@ -147,14 +146,14 @@ test_gppo = conformance("rlm_policy_losses", policy_losses.gradient_preserving)
 test_ce_gppo = conformance(
     "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
 )
-test_dppo_tv = conformance("rlm_policy_losses", trust_regions.dppo)
+test_dppo_tv = conformance("rlm_policy_losses", policy_losses.dppo)
 test_dppo_kl = conformance(
-    "rlm_policy_losses", trust_regions.dppo, knobs={"divergence": "kl", "low": 0.05, "high": 0.05, "cap": 20.0}
+    "rlm_policy_losses", policy_losses.dppo, knobs={"divergence": "kl", "low": 0.05, "high": 0.05, "cap": 20.0}
 )
-test_dppo_of_verl = conformance("rlm_policy_losses", trust_regions.dppo, knobs={"sampled_by": "old"})
-test_dro = conformance("rlm_policy_losses", trust_regions.dro, knobs={"beta": 0.1})
-test_topr = conformance("rlm_policy_losses", trust_regions.topr, knobs={"negative": 0.5})
-test_real = conformance("rlm_policy_losses", trust_regions.real)
+test_dppo_of_verl = conformance("rlm_policy_losses", policy_losses.dppo, knobs={"sampled_by": "old"})
+test_dro = conformance("rlm_policy_losses", policy_losses.dro, knobs={"beta": 0.1})
+test_topr = conformance("rlm_policy_losses", policy_losses.topr, knobs={"negative": 0.5})
+test_real = conformance("rlm_policy_losses", policy_losses.real)
 test_verdict = conformance("rlm_policy_losses", imitation_losses.correctness)
 test_clip_cov = conformance("rlm_token_weights", entropy_control.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", importance_ratios.truncated_importance)

@@ -12,14 +12,13 @@ from rlm_algorithms import (
     importance_ratios,
     length_control,
     outcome_advantages,
+    policy_losses,
     token_gates,
-    trust_regions,
 )
 from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
 from rlm_algorithms.kept_set import KeptSet
-from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
 from rlm_algorithms.preference_trainers import DPO, KTO
 from rlm_algorithms.prompt_aggregator import prompt_mean
 from rlm_algorithms.reference_value import ReferenceValue, value_regression
@@ -89,17 +88,17 @@ rlm_importance = hookimpl(
 )
 rlm_policy_losses = hookimpl(
     lambda: {
-        "gradient_preserving": gradient_preserving,
+        "gradient_preserving": policy_losses.gradient_preserving,
         "correctness": imitation_losses.correctness,
-        "trajectory_balance": trajectory_balance,
+        "trajectory_balance": policy_losses.trajectory_balance,
         "sampled_distillation": distillation.sampled_distillation,
         "clipped_distillation": distillation.clipped_distillation,
         "divergence": distillation.divergence,
         "top_divergence": distillation.top_divergence,
-        "dppo": trust_regions.dppo,
-        "dro": trust_regions.dro,
-        "topr": trust_regions.topr,
-        "real": trust_regions.real,
+        "dppo": policy_losses.dppo,
+        "dro": policy_losses.dro,
+        "topr": policy_losses.topr,
+        "real": policy_losses.real,
         "value_regression": value_regression,
     }
 )
