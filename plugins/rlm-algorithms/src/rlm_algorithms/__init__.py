@@ -11,7 +11,6 @@ from rlm_algorithms import (
     imitation_losses,
     importance_ratios,
     length_control,
-    outcome_advantages,
     policy_losses,
     token_gates,
 )
@@ -72,12 +71,12 @@ rlm_advantages = hookimpl(
         "best_margin": group_advantages.best_margin,
         "teacher_log_ratio": distillation.teacher_log_ratio,
         "teacher_and_group": distillation.teacher_and_group,
-        "max_rl": outcome_advantages.max_rl,
-        "signed": outcome_advantages.signed,
-        "batch_mean": outcome_advantages.batch_mean,
-        "role_relative": outcome_advantages.role_relative,
+        "max_rl": group_advantages.max_rl,
+        "signed": group_advantages.signed,
+        "batch_mean": group_advantages.batch_mean,
+        "role_relative": group_advantages.role_relative,
         "reference_value": ReferenceValue,
-        "optimal_token_baseline": outcome_advantages.optimal_token_baseline,
+        "optimal_token_baseline": group_advantages.optimal_token_baseline,
     }
 )
 rlm_importance = hookimpl(
