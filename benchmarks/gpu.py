@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +33,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from rlm_fast import fused_layers
 from rlm_fast.fast import fast_generate
+from rlm_fast.pack import layouts
+from rlm_fast.packed_forward import packed_logprobs, prepare
 from speed_arms import ARMS, DEFAULT, EVERY, FASTEST, OURS, STOCK, Arm
 from speed_gate import GRADIENT_REAL, check, half_precision
 from speed_run import run
@@ -88,8 +91,52 @@ def equality() -> Iterator[str]:
         half = half_precision(mixed=mixed)
         which = "weights and autocast" if mixed else "weights"
         yield f"bf16 {which}, error of a gradient: {half[STOCK]:.1e} with TRL, {half[OURS]:.1e} with ours"
+    yield from attention()
     yield from decoding()
     fused_layers.MIN_PRODUCTS = smallest
+
+
+def attention() -> Iterator[str]:
+    """Yield a line per attention of transformers: errors of padded and packed passes in bfloat16, against float32."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    ids = torch.arange(8 * 48, device=device).view(8, 48) * 7 % 61 + 3
+    ids[:, :24] = ids[:1, :24]  # a shared prompt
+    exact = _with_gradient(padded_logp, model(B1).to(device), ids)
+    for name in ("sdpa", "flash_attention_2", "flex_attention"):
+        if name != "sdpa" and (device == "cpu" or (name == "flash_attention_2" and not find_spec("flash_attn"))):
+            yield f"attention {name}: not run here"
+            continue
+        policy = model(B1).to(device, torch.bfloat16)
+        policy.set_attn_implementation(name)
+        padded, packed = (_with_gradient(way, policy, ids) for way in (padded_logp, packed_logp))
+        for what, x, y, true in zip(("log-probs", "gradient"), padded, packed, exact, strict=True):
+            far = [((z - true).norm() / true.norm()).item() for z in (x, y)]
+            if not far[1] <= DECODING * far[0]:
+                sys.exit(f"attention {name}: {what} are {far[1]:.1e} from float32 if packed, padded {far[0]:.1e}")
+            yield f"attention {name}, bf16, relative error of {what}: {far[0]:.1e} padded, {far[1]:.1e} packed"
+
+
+def _with_gradient(way: Any, policy: Any, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log-probs of the last 24 tokens of each sequence, and the gradient of their sum, in float32."""
+    policy.zero_grad()
+    logp = way(policy, ids, torch.ones_like(ids), 24)
+    logp.sum().backward()
+    return logp.detach(), torch.cat([x.grad.float().flatten() for x in policy.parameters()])
+
+
+def padded_logp(policy: Any, ids: torch.Tensor, attention_mask: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the log-probs (B, width) of completions by the usual forward pass."""
+    z = policy(input_ids=ids, attention_mask=attention_mask).logits[:, -width - 1 : -1].float().log_softmax(-1)
+    return z.gather(-1, ids[:, -width:, None]).squeeze(-1)
+
+
+def packed_logp(policy: Any, ids: torch.Tensor, attention_mask: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the same by the padding-free pass; leave with its reason if it is off."""
+    support = prepare(policy, partial(padded_logp, policy), temperature=1.0)
+    if support.reason is not None:
+        sys.exit(f"attention {policy.config._attn_implementation}: {support.reason}")
+    (layout,) = layouts(ids, attention_mask, width, relative=support.relative)
+    return layout.unpack(packed_logprobs(policy, layout)[0])
 
 
 @torch.no_grad()

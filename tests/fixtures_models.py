@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import peft
 import torch
 import transformers
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 from trl.trainer.utils import add_fused_lm_head
 
 WORDS = 41
@@ -71,6 +73,27 @@ def padded(lm: Any, ids: torch.Tensor, there: torch.Tensor, width: int) -> tuple
     labels[:, :-width] = -100
     found = lm(input_ids=ids, attention_mask=there, labels=labels, fused_lm_head=True)
     return found.log_probs[:, -width:], found.entropy[:, -width:]
+
+
+def flash_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    *,
+    softmax_scale: float | None,
+    causal: bool,
+    **_: Any,
+) -> torch.Tensor:
+    """Compute what `flash_attn_varlen_func` documents: the last query of each sequence attends to all of its keys."""
+    bounds = zip(pairwise(cu_seqlens_q.tolist()), pairwise(cu_seqlens_k.tolist()), strict=True)
+    outputs = []
+    for (a, b), (c, d) in bounds:
+        visible = torch.ones(b - a, d - c, dtype=torch.bool).tril(d - c - b + a if causal else d)
+        q, k, v = (x.transpose(0, 1) for x in (query[a:b], key[c:d], value[c:d]))
+        outputs.append(sdpa(q[None], k[None], v[None], attn_mask=visible, scale=softmax_scale, enable_gqa=True)[0])
+    return torch.cat([x.transpose(0, 1) for x in outputs])
 
 
 def gradient(lm: Any, loss: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_fast import linear_layers, packed_forward
 from rlm_fast.pack import is_packable, layouts
+from rlm_fast.packed_attention import TreeAttention
 from rlm_fast.packed_forward import packed_logprobs
+from torch.nn.attention.flex_attention import flex_attention
+from transformers import modeling_flash_attention_utils as flash
+from transformers.integrations import flash_attention
+from transformers.integrations import flex_attention as flex
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlm_plugins.models.adapters import causal_model
 
@@ -276,6 +282,39 @@ def test_model_with_another_result_fails_the_self_check(family: str, changes: di
 def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
     lm = make()
     assert reason in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
+
+
+def test_flash_attention_gets_each_path_as_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the code of transformers, with a kernel in plain PyTorch in place of the one of a GPU."""
+    functions = None, fixtures_models.flash_varlen, None, flash._pad_input, flash._unpad_input
+    monkeypatch.setattr(flash, "_lazy_imports", lambda *_, **__: functions)
+    monkeypatch.setattr(flash, "_loaded_implementation", None)
+    function = flash_attention.flash_attention_forward
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "flash_attention_2", function)
+    lm = fixtures_models.adapted(fixtures_models.model("Qwen3", temperature=0.8))
+    causal_model(lm).config._attn_implementation_internal = "flash_attention_2"
+    assert packed_forward.prepare(lm, reader(lm), temperature=0.8) == (None, True)
+    for rows in (RAGGED, *PREFIXES.values()):
+        logp = fixtures_models.padded(lm, *rows)[0]
+        wanted = fixtures_models.gradient(lm, (logp * logp.detach()).sum())
+        with patch.object(TreeAttention, "__call__", side_effect=AssertionError("attention without the kernel")):
+            found = packed(lm, rows, relative=True, min_saved=1)[0]
+        torch.testing.assert_close(found, logp, rtol=1e-5, atol=3e-6)
+        assert relative_distance(fixtures_models.gradient(lm, (found * logp.detach()).sum()), wanted) < 5e-6
+
+
+def test_flex_attention_gets_a_block_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradient, and not compiled: on a CPU PyTorch has no gradient, and its compiled kernel is wrong."""
+    lm = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8))
+    expected = {name: fixtures_models.padded(lm, *rows)[0].detach() for name, rows in PREFIXES.items()}
+    causal_model(lm).set_attn_implementation("flex_attention")
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "flex_attention", flex.flex_attention_forward)
+    monkeypatch.setattr(flex, "compile_friendly_flex_attention", lambda *x, training, **o: flex_attention(*x, **o))
+    packed_forward.install_attention(causal_model(lm))
+    for name, rows in PREFIXES.items():
+        with torch.no_grad():
+            found = packed(lm, rows, relative=True, min_saved=1)[0]
+        torch.testing.assert_close(found, expected[name], rtol=1e-5, atol=3e-6)
 
 
 def test_modified_heads_are_not_fused() -> None:

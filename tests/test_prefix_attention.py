@@ -17,17 +17,17 @@ from rlm_fast.fast import shares_prefixes
 from rlm_fast.kv_cache import KVState, PromptTree, distinct_prompts, preallocate, surviving_indices, unpadded
 from rlm_fast.llama_step import LlamaStep
 from rlm_fast.loop import ActiveSequences
+from rlm_fast.packed_attention import TreeAttention, attention_runs
 from rlm_fast.tree_attention import (
     Segment,
     SharedPrefix,
-    TreeAttention,
     ancestors,
     attend_all,
-    attention_runs,
     prefix_tree,
     sharing_pays,
 )
 from test_fast_generate import config, prompts, same, without_fallback
+from torch.nn.attention.flex_attention import create_mask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
 
@@ -310,23 +310,42 @@ def test_different_keys_share_no_prefix() -> None:
     assert last == [0, 1, 0]
 
 
+def attend_by(kernel: str, tree: TreeAttention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return the attention of a tree as a kernel gets it; FlexAttention has no gradient on a CPU, so its mask has."""
+    if kernel == "sdpa":
+        return tree(q, k, v, 0.3)
+    if kernel == "flash":
+        sequences = {f"cu_seqlens_{x}": tree.lengths[f"cu_seq_lens_{x}"] for x in "qk"}
+        heads_second = [x[0].transpose(0, 1) for x in (q, tree.along_paths(k), tree.along_paths(v))]
+        return fixtures_models.flash_varlen(*heads_second, **sequences, softmax_scale=0.3, causal=True)[None]
+    with torch.no_grad():
+        flex = flex_attention(
+            q.detach(), k.detach(), v.detach(), block_mask=tree.block_mask, scale=0.3, enable_gqa=True
+        )
+    visible = create_mask(tree.block_mask.mask_mod, 1, 1, q.shape[2], q.shape[2], device="cpu")
+    output = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=0.3, enable_gqa=True)
+    torch.testing.assert_close(flex, output.detach(), rtol=1e-9, atol=1e-9)
+    return output.transpose(1, 2)
+
+
 @settings(max_examples=40, deadline=None)
 @given(sequences=SEQUENCES, min_saved=st.sampled_from([1, 4]), pairs=st.sampled_from([0, 20, 10**6]))
 @pytest.mark.parametrize("key_heads", [4, 2])
+@pytest.mark.parametrize("kernel", ["sdpa", "flash", "flex"])
 def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
-    key_heads: int, sequences: list[list[int]], min_saved: int, pairs: int
+    kernel: str, key_heads: int, sequences: list[list[int]], min_saved: int, pairs: int
 ) -> None:
     """Computed in double precision, with and without grouped-query attention."""
     segments, last = prefix_tree(sequences, min_saved=min_saved)
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linear_layers, "PAIRS", pairs)
-        tree = TreeAttention.of_tree(sizes, parents, torch.device("cpu"))
+        tree = TreeAttention(tuple(sizes), tuple(parents), torch.device("cpu"))
     draw = torch.Generator().manual_seed(len(sequences))
     shapes = (4, key_heads, key_heads)
     qkv = [torch.randn(1, heads, sum(sizes), 8, generator=draw).double().requires_grad_() for heads in shapes]
     places = torch.arange(sum(sizes)).split(sizes)
-    found, expected = tree(*qkv, 0.3), []
+    found, expected = attend_by(kernel, tree, *qkv), []
     actual = []
     for end in last:
         where = torch.cat([places[i] for i in path(segments, end)])
@@ -348,9 +367,9 @@ def test_attention_computes_few_masked_pairs() -> None:
     runs = attention_runs(sizes, [-1, 0, 0, 0, 0, 0, 0], 2**12)
     assert [list(run.segments) for run in runs] == [[0, 1], [2], [3, 4, 5, 6]]
     assert [run.context for run in runs] == [(), (0,), (0,)]
-    tree = TreeAttention.of_tree(sizes, [-1, 0, 0, 0, 0, 0, 0], torch.device("cpu"))
-    assert [call.tokens for call in tree.calls] == [48, 49, 68]
-    assert [None if call.visible is None else int(call.visible.sum()) for call in tree.calls] == [
+    tree = TreeAttention(tuple(sizes), (-1, 0, 0, 0, 0, 0, 0), torch.device("cpu"))
+    assert [call.tokens for call in tree.calls[1]] == [48, 49, 68]
+    assert [None if call.visible is None else int(call.visible.sum()) for call in tree.calls[1]] == [
         None,
         49 * 9 + 49 * 50 // 2,
         68 * 9 + (59 * 60 + 2 * 3 + 3 * 4 + 4 * 5) // 2,

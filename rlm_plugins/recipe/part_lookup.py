@@ -60,11 +60,21 @@ def absolute_settings(settings: Mapping[str, Any], folder_of: Callable[[str], pa
 
 @dataclass(frozen=True)
 class Finder:
-    """Lookup of parts for the stage at `stage_path`, to which all addresses are relative. It completes the origins."""
+    """Lookup of the parts of stage `number`, from 0, to which all addresses are relative. It completes the origins."""
 
     recipe: Recipe
     registry: Registry
-    stage_path: Path
+    number: int
+
+    @property
+    def stage_path(self) -> Path:
+        """Path of the stage in the recipe; empty in a recipe of one stage."""
+        return self.recipe.stage_paths[self.number]
+
+    @property
+    def stage_dict(self) -> Mapping[str, Any]:
+        """The sections of the stage as they were read."""
+        return self.recipe.bodies[self.number]
 
     def optional_part(
         self, key: str, spec: Mapping[str, Any] | None, steps: Path
@@ -72,7 +82,11 @@ class Finder:
         """Return the part at `steps` and its plain data, or (None, None) without one."""
         return (None, None) if spec is None else self.part(key, spec, steps)
 
-    def part_list(self, key: str, specs: Sequence[Any], steps: Path) -> tuple[list[Bound], list[dict[str, Any]]]:
+    def part_list(self, section: str) -> tuple[list[Bound], list[dict[str, Any]]]:
+        """Return the parts of a section that lists them, and their plain data."""
+        return self.parts(section, self.stage_dict.get(section) or [], (section,))
+
+    def parts(self, key: str, specs: Sequence[Any], steps: Path) -> tuple[list[Bound], list[dict[str, Any]]]:
         """Return the parts of a list, and their plain data."""
         parts = [self.part(key, spec, (*steps, i)) for i, spec in enumerate(specs)]
         return [bound for bound, _ in parts], [resolved for _, resolved in parts]

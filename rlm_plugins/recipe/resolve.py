@@ -51,6 +51,12 @@ class Plan:
         """Return the address of a value of this stage, from the top of the recipe."""
         return format_path((*self.stage_path, *steps))
 
+    def uses(self, section: str) -> bool:
+        """Return True if the section `critic`, `generator`, `engine` or one of a package has a result in this stage."""
+        if section in KEYS:
+            return getattr(self.stage, section) is not None
+        return self.stage.extensions.sections.get(section) is not None
+
     @property
     def has_symbols(self) -> bool:
         """True if a slot is filled beside those of prompts and rollout sources."""
@@ -68,42 +74,39 @@ def unbuilt_source() -> ModelSpec:
 
 def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     """Return stage `number` (from 0) of a recipe, resolved; `recipe.origins` gets the defaults."""
-    raw, stage_path = recipe.bodies[number], recipe.stage_paths[number]
-    finder = Finder(recipe, registry, stage_path)
-    generator, decoding, settings = generator_of(finder, raw)
-    engine, engine_dict, settings = engine_of(finder, raw, settings)
+    finder = Finder(recipe, registry, number)
+    given = finder.stage_dict
+    generator, decoding, settings = generator_of(finder)
+    engine, engine_dict, settings = engine_of(finder, settings)
     settings = absolute_settings(settings, lambda name: finder.folder("trainer", name))
-    raw = {**raw, "trainer": settings}
-    title = raw.get("name") or raw["algorithm"]["name"].rpartition("/")[2]
-    stage_dict: dict[str, Any] = {"name": title} if stage_path else {}
-    model, stage_dict["model"] = _model(finder, raw)
-    environment, stage_dict["environment"] = finder.part("environment", raw["environment"], ("environment",))
-    rewards, stage_dict["rewards"] = rewards_of(finder, raw.get("rewards") or [])
-    trainer, slots, stage_dict["algorithm"] = _algorithm(finder, raw)
-    critic, section = critic_of(finder, raw.get("critic"), slots, stage_dict["model"].get("lora"))
-    stage_dict |= section
+    title = given.get("name") or given["algorithm"]["name"].rpartition("/")[2]
+    resolved: dict[str, Any] = {"name": title} if finder.stage_path else {}
+    model, resolved["model"] = _model(finder)
+    environment, resolved["environment"] = finder.part("environment", given["environment"], ("environment",))
+    rewards, resolved["rewards"] = rewards_of(finder)
+    trainer, slots, resolved["algorithm"] = _algorithm(finder, settings)
+    critic, section = critic_of(finder, slots, resolved["model"].get("lora"))
+    resolved |= section
     if generates(trainer):
-        stage_dict["generator"] = decoding
-        stage_dict |= engine_dict
-    stage_dict["trainer"] = settings
-    callbacks, stage_dict["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
-    observers, resolved = finder.part_list("observers", raw.get("observers") or [], ("observers",))
-    stage_dict |= {"observers": resolved} if resolved else {}
-    has_equation = slots.get("policy_loss") is not None
-    sections, resolved_sections = _sections(finder, raw, has_equation=has_equation)
-    added = _settings(finder, trainer, settings)
+        resolved["generator"] = decoding
+        resolved |= engine_dict
+    resolved["trainer"] = settings
+    callbacks, resolved["callbacks"] = finder.part_list("callbacks")
+    observers, listed = finder.part_list("observers")
+    resolved |= {"observers": listed} if listed else {}
+    sections, resolved_sections = _sections(finder, has_equation=slots.get("policy_loss") is not None)
     labels = labels_of(finder, trainer, rewards)
-    evaluation, suite, stage_dict["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
-    stage_dict |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
-    stage_dict |= resolved_sections
+    evaluation, suite, resolved["evaluation"] = evaluation_of(finder, labels)
+    resolved |= {"on_divergence": given["on_divergence"]} if given.get("on_divergence") else {}
+    resolved |= resolved_sections
     stage = Stage(
         name=f"{number + 1:02d}-{title}",
-        body=stage_dict,
+        body=resolved,
         trainer=trainer.target,
         settings=settings,
         environment_spec=EnvironmentSpec(train=()),
         source=unbuilt_source(),
-        lora=stage_dict["model"].get("lora"),
+        lora=resolved["model"].get("lora"),
         rewards=rewards,
         evaluation=evaluation,
         sampler=slots["sampler"],
@@ -111,29 +114,31 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         critic=critic,
         generator=generator if generates(trainer) else None,
         engine=engine if generates(trainer) else None,
-        extensions=Extensions(callbacks, observers, sections, added),
+        extensions=Extensions(callbacks, observers, sections, _settings(finder, trainer, settings)),
     )
-    return Plan(stage, stage_path, slots, environment, suite, model)
+    return Plan(stage, finder.stage_path, slots, environment, suite, model)
 
 
 def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the slots of the first stage's algorithm, and the same as plain data; other sections are not looked up."""
-    _, slots, resolved = _algorithm(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0])
+    finder = Finder(recipe, registry, 0)
+    _, slots, resolved = _algorithm(finder, finder.stage_dict.get("trainer") or {})
     return slots, resolved
 
 
 def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
     """Return the rewards of the first stage."""
-    return rewards_of(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0].get("rewards") or [])[0]
+    return rewards_of(Finder(recipe, registry, 0))[0]
 
 
-def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> tuple[dict[str, Bound], dict[str, Any]]:
+def _sections(finder: Finder, *, has_equation: bool) -> tuple[dict[str, Bound], dict[str, Any]]:
     """Return the sections that packages own, as parts and as plain data; one that needs an equation only with one."""
     sections: dict[str, Bound] = {}
     resolved: dict[str, Any] = {}
-    owned = [key for key in raw if key not in KEYS]
+    given = finder.stage_dict
+    owned = [key for key in given if key not in KEYS]
     for key in dict.fromkeys([*owned, *finder.registry.section_names(default=True)]):
-        if key in raw and raw[key] is None:
+        if key in given and given[key] is None:
             resolved[key] = None
             continue
         if not finder.registry.offers("rlm_sections", key):
@@ -143,7 +148,7 @@ def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> 
         part = finder.registry.find("rlm_sections", key, where=finder.address(key))
         if getattr(part.target, "needs_equation", False) and not has_equation:
             continue
-        sections[key] = part.bind(raw.get(key) or {}, where=finder.address(key))
+        sections[key] = part.bind(given.get(key) or {}, where=finder.address(key))
         sections[key].target.find_parts(finder.registry, finder.address(key))  # type: ignore[attr-defined]
         resolved[key] = pydantic_core.to_jsonable_python(sections[key].knobs, fallback=repr)
         finder.record_origin(resolved[key], (key,), f"default of {key}")
@@ -158,8 +163,8 @@ def _settings(finder: Finder, trainer: Bound, values: Mapping[str, Any]) -> dict
     return {name: finder.registry.find("rlm_settings", name).target for name in values if name in registered}
 
 
-def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:
-    spec = dict(body.get("model") or {})
+def _model(finder: Finder) -> tuple[Bound | None, dict[str, Any]]:
+    spec = dict(finder.stage_dict.get("model") or {})
     lora = spec.pop("lora", None)
     adapter = {} if lora is None else {"lora": lora}
     if not spec.get("name"):
@@ -170,20 +175,20 @@ def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[
     return bound, {**resolved, **adapter}
 
 
-def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
-    address = finder.address("algorithm")
-    algorithm = finder.registry.find("rlm_algorithms", body["algorithm"]["name"], where=address)
+def _algorithm(finder: Finder, settings: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
+    address, given = finder.address("algorithm"), finder.stage_dict["algorithm"]
+    algorithm = finder.registry.find("rlm_algorithms", given["name"], where=address)
     where = f"{address} (algorithm {algorithm.name})"
     trainer = finder.registry.find("rlm_trainers", algorithm.target.trainer, where=where)
     slots: dict[str, Any] = {}
     resolved: dict[str, Any] = {"name": stable_name(algorithm)}
-    merged = _merge(algorithm, body["algorithm"], finder)
+    merged = _merge(algorithm, given, finder)
     check_unused_slots(algorithm, trainer, merged, address)
     for slot, spec in merged.items():
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
-        find: Any = finder.part_list if slot in MANY else finder.optional_part
+        find: Any = finder.parts if slot in MANY else finder.optional_part
         slots[slot], resolved[slot] = find(slot, spec, ("algorithm", slot))
-    check_needs(slots, address, provided=_provided(finder, trainer, body, slots))
+    check_needs(slots, address, provided=_provided(finder, trainer, settings, slots))
     return trainer.bind({}, where=address), slots, resolved
 
 
@@ -244,15 +249,15 @@ def _named(spec: Any) -> PartSpec:
     return {"name": spec} if isinstance(spec, str) else dict(spec)
 
 
-def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Mapping[str, Any]) -> set[str]:
+def _provided(finder: Finder, trainer: Part, settings: Mapping[str, Any], slots: Mapping[str, Any]) -> set[str]:
     """Return the data of the batch that settings, sections and rollout sources of a stage provide."""
-    settings = body.get("trainer") or {}
+    given = finder.stage_dict
     owners: list[Any] = list(_settings(finder, trainer.bind({}), settings).values())
-    keys = [key for key in body if key not in KEYS and body[key] is not None]
+    keys = [key for key in given if key not in KEYS and given[key] is not None]
     keys = [key for key in keys if finder.registry.offers("rlm_sections", key)]
     for key in keys:
         part = finder.registry.find("rlm_sections", key, where=finder.address(key))
-        owners.append(part.bind(body[key], where=finder.address(key)).target)
+        owners.append(part.bind(given[key], where=finder.address(key)).target)
     return provided_data(owners, settings, slots["rollouts"])
 
 
@@ -278,62 +283,66 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_plan(plan, registry)
-    stages = [plan.stage for plan in plans]
-    _check_is_used(recipe, "critic", [stage.critic for stage in stages])
-    for key in dict.fromkeys(key for body in recipe.bodies for key in body if key not in KEYS):
-        _check_is_used(recipe, key, [stage.extensions.sections.get(key) for stage in stages])
-    _check_is_used(recipe, "generator", [stage.generator for stage in stages])
-    _check_is_used(recipe, "engine", [stage.engine for stage in stages])
+    _check_is_used(recipe, plans)
     check_earlier_stages(plans, registry)
     return plans
 
 
+_LEAVE_OUT = "leave it out here"
 _UNUSED = {
-    "critic": "no part of the algorithm requires `values`, so there is no critic",
-    **dict.fromkeys(("generator", "engine"), "this trainer generates nothing"),
+    "critic": (
+        "no part of the algorithm requires `values`, so there is no critic",
+        "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`",
+    ),
+    **dict.fromkeys(("generator", "engine"), ("this trainer generates nothing", _LEAVE_OUT)),
 }
-"""Section → why a stage does not use it."""
-_OWN_LOSS = "the trainer of this stage has a loss of its own, which this section does not support"
+"""Section → why a stage does not use it, and what to do."""
+_OWN_LOSS = "the trainer of this stage has a loss of its own, which this section does not support", _LEAVE_OUT
 
 
-def _check_is_used(recipe: Recipe, section: str, results: Sequence[object]) -> None:
-    """Check that a section has a result; of a section that stages inherit, in at least one of them."""
-    problem, origin = _UNUSED.get(section, _OWN_LOSS), recipe.origins.get(section)
-    is_critic, using = section == "critic", [result is not None for result in results]
-    hint = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`" if is_critic else "leave it out here"
-    for stage_path, body, is_used in zip(recipe.stage_paths, recipe.bodies, using, strict=True):
-        where = format_path((*stage_path, section))
-        is_inherited = any(using) and origin is not None and recipe.origins.get(where) == origin
-        if body.get(section) is not None and not is_used and not is_inherited:
-            raise RecipeError(problem, where=where, hint=hint)
+def _check_is_used(recipe: Recipe, plans: Sequence[Plan]) -> None:
+    """Check that a section that a stage may leave unused is used; if stages inherit it, by at least one of them."""
+    owned = dict.fromkeys(key for body in recipe.bodies for key in body if key not in KEYS)
+    for section in ("critic", *owned, "generator", "engine"):
+        origin, used = recipe.origins.get(section), [plan.uses(section) for plan in plans]
+        for plan, body in zip(plans, recipe.bodies, strict=True):
+            where = plan.address(section)
+            is_inherited = any(used) and origin is not None and recipe.origins.get(where) == origin
+            if body.get(section) is not None and not plan.uses(section) and not is_inherited:
+                problem, hint = _UNUSED.get(section, _OWN_LOSS)
+                raise RecipeError(problem, where=where, hint=hint)
 
 
 def check_earlier_stages(plans: Sequence[Plan], registry: Registry) -> None:
     """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires."""
     for number, plan in enumerate(plans):
-        earlier, environment = plans[:number], plan.environment
-        if isinstance(environment.target, Produces):
-            name, product = environment.knobs.get("stage"), environment.target.produces
-            callbacks = [part.name for part in registry.parts_of("rlm_callbacks") if _leaves(part, product)]
-            valid = _titles(p for p in earlier if any(_leaves(x, product) for x in p.stage.extensions.callbacks))
-            problem = f"no stage '{name}' before this one keeps its {product}"
+        target, name = plan.environment.target, plan.environment.knobs.get("stage")
+        if isinstance(target, Produces):
+            callbacks = [part.name for part in registry.parts_of("rlm_callbacks") if _leaves(part, target.produces)]
+            problem = f"no stage '{name}' before this one keeps its {target.produces}"
             hint = f"add `callbacks: [{', '.join(callbacks)}]` to the stage '{name}'"
-            _check_title(name, valid, problem, plan.address("environment", "stage"), hint)
+            _check_title(name, _keeping(plans[:number], target.produces), problem, plan.address("environment"), hint)
         for index, reward in enumerate(plan.stage.rewards):
-            name, target = reward.part.knobs.get("stage"), reward.part.target
+            target, name = reward.part.target, reward.part.knobs.get("stage")
             if name is not None and isinstance(target, Produces):
-                valid = _titles(p for p in earlier if product_of(p.stage.trainer) == target.produces)
-                exists = name in _titles(plans)
-                end = f"produces no {target.produces} before this one" if exists else "does not exist"
                 hint = f"add a stage before it with `algorithm: {target.produces}`, or set `path`"
-                where = plan.address("rewards", index, "stage")
-                _check_title(name, valid, f"the stage '{name}' {end}", where, hint)
+                problem = f"the stage '{name}' does not exist"
+                if name in _titles(plans):
+                    problem = f"the stage '{name}' produces no {target.produces} before this one"
+                producing = [plan for plan in plans[:number] if product_of(plan.stage.trainer) == target.produces]
+                _check_title(name, producing, problem, plan.address("rewards", index), hint)
 
 
-def _check_title(name: str, valid: set[str], problem: str, where: str, hint: str) -> None:
-    if name not in valid:
-        allowed = ", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)"
-        raise RecipeError(problem, where=where, allowed=allowed, hint=nearest(name, valid) or hint)
+def _check_title(name: str, plans: Sequence[Plan], problem: str, where: str, hint: str) -> None:
+    """Check that the knob `stage` of the part at `where` names one of these stages."""
+    if name not in _titles(plans):
+        allowed = ", ".join(sorted(plan.stage.name[3:] for plan in plans)) or "(none)"
+        raise RecipeError(problem, where=f"{where}.stage", allowed=allowed, hint=nearest(name, _titles(plans)) or hint)
+
+
+def _keeping(plans: Sequence[Plan], product: str) -> list[Plan]:
+    """Return the stages of which a callback keeps a product."""
+    return [plan for plan in plans if any(_leaves(callback, product) for callback in plan.stage.extensions.callbacks)]
 
 
 def _leaves(callback: Part | Bound, product: str) -> bool:
@@ -342,5 +351,4 @@ def _leaves(callback: Part | Bound, product: str) -> bool:
 
 def _titles(plans: Iterable[Plan]) -> set[str]:
     """Return the names by which a recipe can refer to stages: with and without the number."""
-    names = [plan.stage.name for plan in plans]
-    return {*names, *(name[3:] for name in names)}
+    return {title for plan in plans for title in (plan.stage.name, plan.stage.name[3:])}

@@ -17,11 +17,11 @@ from rlm_plugins.rewards.processes import check_processes
 from rlm_plugins.stage import Critic, Evaluation, Reward, Stage
 
 
-def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
+def rewards_of(finder: Finder) -> tuple[list[Reward], list[dict[str, Any]]]:
     """Return the rewards of a stage, and their section as plain data with every default."""
     rewards: list[Reward] = []
     sections = []
-    for i, spec in enumerate(map(_by_address, entries)):
+    for i, spec in enumerate(map(_by_address, finder.stage_dict.get("rewards") or [])):
         bound, knobs = finder.part("rewards", spec, ("rewards", i))
         reward = Reward(
             spec.get("as") or spec["name"],
@@ -76,29 +76,28 @@ INSTALL = f"pip install ./plugins/{PACKAGE}"
 """The command that installs the default generator from a checkout."""
 
 
-def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
+def generator_of(finder: Finder) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
     """Return the part, its section as plain data, and `trainer:` with the settings that the part fixes."""
+    given = finder.stage_dict
     installed = finder.registry.offers("rlm_generators", DEFAULT)
-    name = DEFAULT if installed and "generator" not in body else REFERENCE
-    spec = body.get("generator") or {"name": name}
+    name = DEFAULT if installed and "generator" not in given else REFERENCE
+    spec = given.get("generator") or {"name": name}
     name = spec["name"]
     is_default = PLUGIN not in finder.registry.plugins and name in (DEFAULT, DEFAULT.rpartition("/")[2])
     if is_default and not (PLUGIN in finder.registry.blocked or finder.registry.offers("rlm_generators", name)):
         problem = f"the generator '{name}' requires the package {PACKAGE}, which is not installed"
         raise RecipeError(problem, where=finder.address("generator"), hint=f"{INSTALL}, or leave out `generator`")
     bound, resolved = finder.part("generator", spec, ("generator",))
-    return bound, resolved, _with_fixed(finder, "generator", bound, body.get("trainer") or {})
+    return bound, resolved, _with_fixed(finder, "generator", bound, given.get("trainer") or {})
 
 
 ENGINE = "vllm"
 """The engine of a recipe with `use_vllm: true` and without the section."""
 
 
-def engine_of(
-    finder: Finder, body: Mapping[str, Any], settings: dict[str, Any]
-) -> tuple[Bound | None, dict[str, Any], dict[str, Any]]:
+def engine_of(finder: Finder, settings: dict[str, Any]) -> tuple[Bound | None, dict[str, Any], dict[str, Any]]:
     """Return the engine, its section as plain data, and `trainer:` with the settings that it fixes."""
-    spec = body.get("engine") or ({"name": ENGINE} if settings.get("use_vllm") else None)
+    spec = finder.stage_dict.get("engine") or ({"name": ENGINE} if settings.get("use_vllm") else None)
     bound, resolved = finder.optional_part("engine", spec, ("engine",))
     if bound is None:
         return None, {}, settings
@@ -124,14 +123,13 @@ def generates(trainer: Bound) -> bool:
 
 
 def evaluation_of(
-    finder: Finder, section: Mapping[str, Any] | None, labels: list[str]
+    finder: Finder, labels: list[str]
 ) -> tuple[Evaluation | None, dict[str, Bound], dict[str, Any] | None]:
     """Return the evaluation, the environments of its suite, and its section as plain data."""
-    if section is None or not labels:
+    given = finder.stage_dict.get("evaluation", {})
+    if given is None or not labels:
         return None, {}, None
-    evaluation = Evaluation(
-        **{"metric": labels[0], **{key: value for key, value in section.items() if value is not None}}
-    )
+    evaluation = Evaluation(**{"metric": labels[0], **_non_null(given)})
     if evaluation.metric not in labels:
         raise RecipeError(
             f"unknown metric '{evaluation.metric}'",
@@ -146,6 +144,11 @@ def evaluation_of(
     for name, spec in evaluation.suite.items():
         suite[name], resolved[name] = finder.part("environment", spec, ("evaluation", "suite", name))
     return evaluation, suite, {**asdict(evaluation), "suite": resolved}
+
+
+def _non_null(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section without the keys that are null, which have their defaults."""
+    return {key: value for key, value in section.items() if value is not None}
 
 
 def _check(evaluation: Evaluation, where: str) -> None:
@@ -172,7 +175,7 @@ _EARLY = ("shapers", "filters", "advantage")
 
 
 def critic_of(
-    finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str, Any], lora: Mapping[str, Any] | None
+    finder: Finder, slots: Mapping[str, Any], lora: Mapping[str, Any] | None
 ) -> tuple[Critic | None, dict[str, Any]]:
     """Return the critic, and its section as plain data; None and nothing if no part requires one."""
     parts = list(iter_parts(slots, finder.address("algorithm")))
@@ -186,7 +189,7 @@ def critic_of(
         hint = f"add `{{name: {' or '.join(terms)}, beta: 1.0}}` to `algorithm.penalties`"
         raise RecipeError(problem, where=where, hint=hint)
     _check_trained_once(parts)
-    settings = {key: value for key, value in (section or {}).items() if value is not None}
+    settings = _non_null(finder.stage_dict.get("critic") or {})
     critic = Critic(
         kind=settings.get("kind") or ("shared" if lora is not None and kind_of(lora) == LORA else "separate"),
         lora=settings.get("lora"),

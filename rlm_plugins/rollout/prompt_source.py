@@ -178,14 +178,14 @@ def prompt_source_for(
     return InOrder(lambda epoch: order(size, epoch, seed))
 
 
-def reason(parts: Iterable[Bound]) -> str:
+def reason(bounds: Iterable[Bound]) -> str:
     """Return a clause on why prompts are selected per generation batch; empty if the data loader selects them."""
-    for part in parts:
-        if part.options.get("refill"):
-            return f"the filter '{part.part.name}' refills the batch"
-        if is_called_per_generation(part):
-            return f"the sampler '{part.part.name}' is called before every generation"
-        names = {*part.part.data, *part.part.update_data}
-        if dynamic := names & {"prompt_index", "policy_drift"}:
-            return f"'{part.part.name}' requires `{max(dynamic)}`"
+    for bound in bounds:
+        part = bound.part
+        if bound.options.get("refill"):
+            return f"the filter '{part.name}' refills the batch"
+        if is_called_per_generation(bound):
+            return f"the sampler '{part.name}' is called before every generation"
+        if dynamic := {*part.data, *part.update_data} & {"prompt_index", "policy_drift"}:
+            return f"'{part.name}' requires `{max(dynamic)}`"
     return ""

@@ -99,13 +99,13 @@ def check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
     from rlm_plugins.rollout.prompt_source import reason
 
     where, rows = plan.address("algorithm"), environment_spec.train
-    parts = [part for _, part, _ in iter_parts(plan.slots, where)]
+    bounds = [bound for _, bound, _ in iter_parts(plan.slots, where)]
     is_stream = not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__"))
-    if is_stream and (index := reason(parts)):
+    if is_stream and (index := reason(bounds)):
         name = plan.stage.body["environment"]["name"]
         problem = f"{index}, but the training set of '{name}' is a stream: prompts cannot be sampled by index"
         raise RecipeError(problem, where=where, hint="load it without `streaming`")
-    refill = reason([part for part in parts if part.options.get("refill")])
+    refill = reason([bound for bound in bounds if bound.options.get("refill")])
     if refill and (names := {"image", "images"} & {*columns(rows)}):
         problem = f"{refill}, but the examples have a column '{min(names)}': a batch with images cannot be refilled"
         hint = "remove `refill`; the filter then leaves the batch smaller"

@@ -240,9 +240,9 @@ def _alternatives(size: int, rewards: Sequence[str], sources: Sequence[Bound], r
 
 def _check_refills(filters: Sequence[Bound], where: str) -> None:
     """Check that filters that refill agree on the number of sampling rounds."""
-    bounds = [(part.part.name, part.options["refill"]) for part in filters if part.options.get("refill")]
-    if len({bound for _, bound in bounds}) > 1:
-        refills = " and ".join(f"`{name}` has `refill: {bound}`" for name, bound in bounds)
+    rounds = [(bound.part.name, bound.options["refill"]) for bound in filters if bound.options.get("refill")]
+    if len({most for _, most in rounds}) > 1:
+        refills = " and ".join(f"`{name}` has `refill: {most}`" for name, most in rounds)
         hint = "set the same `refill` in each: sampling ends when all of them keep something, or at the bound"
         raise RecipeError(f"expected one bound for the whole batch, but {refills}", where=where, hint=hint)
 

@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from rlm_fast.linear_layers import threads_for
+from rlm_fast.packed_attention import TreeAttention
 from rlm_fast.tree_attention import (
     KeysValues,
     SharedPrefix,
-    TreeAttention,
     ancestors,
     attend_all,
     common_length,
@@ -337,7 +337,7 @@ class PromptTree:
         self._places = [[place for i in path for place in range(starts[i], starts[i + 1])] for path in paths]
         self._tokens = torch.tensor(tokens, device=device)
         self._position = torch.tensor(positions, device=device).unsqueeze(1)
-        self._attention = TreeAttention.of_tree(sizes, parents, device)
+        self._attention = TreeAttention(tuple(sizes), tuple(parents), device)
         self._common = common_tokens(prompts) if parents.count(-1) == 1 else 0
 
     def prefill(self, step: Any, cache: Any, prompt_of: torch.Tensor) -> tuple[Float[torch.Tensor, "D V"], KVState]:

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_fast import linear_layers
-from rlm_fast.tree_attention import attention_runs
+from rlm_fast.packed_attention import attention_runs
 from rlm_fast.weight_bytes import frozen_bytes, gathered_bytes, half_precision_copies, sharded_bytes, skeleton
 from rlm_plugins.models import scratch
 from rlm_plugins.registry.setting import PolicyBytes

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 
-from rlm_fast.tree_attention import MIN_SAVED, Segment, TreeAttention, ancestors, common_length, prefix_tree
+from rlm_fast.packed_attention import TreeAttention
+from rlm_fast.tree_attention import MIN_SAVED, Segment, ancestors, common_length, prefix_tree
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Layout:
     Args:
         ids: Token ids.
         positions: Position of each token in its padded sequence, or that shifted with its whole path.
-        attention: Attention calls of the sequence.
+        attention: Attention over the sequence.
         logits_to_keep: Indices of the tokens whose logits are needed.
         target: The completion tokens these predict.
         source: Index of the log-prob of each completion token; tokens with equal prefixes share one.
@@ -146,7 +147,7 @@ class _Batch:
         return Layout(
             ids=torch.cat(tokens).unsqueeze(0),
             positions=torch.cat(self._positions(segments, last, firsts)).unsqueeze(0),
-            attention=TreeAttention.of_tree(sizes, parents, device),
+            attention=TreeAttention(tuple(sizes), tuple(parents), device),
             logits_to_keep=predicted // TOKEN_IDS,
             target=predicted % TOKEN_IDS,
             source=source,
@@ -172,7 +173,7 @@ class _Batch:
         return Layout(
             ids=self.ids[:1, :1],
             positions=torch.zeros_like(self.ids[:1, :1]),
-            attention=TreeAttention.of_tree([1], [-1], self.ids.device),
+            attention=TreeAttention((1,), (-1,), self.ids.device),
             logits_to_keep=empty,
             target=empty,
             source=empty,

@@ -1,7 +1,8 @@
 """Padding-free log-probs with the interface of the padded pass, through the model's own forward.
 
 The attention over a layout (`pack.py`) is registered among the attention functions of transformers, and acts in passes
-with a layout only. So wrappers such as DDP apply, and generation is untouched. Known unsupported models are listed by
+with a layout only. So wrappers such as DDP apply, and generation is untouched. Flash attention and FlexAttention get
+the tree in their own terms, and run in transformers' functions. Known unsupported models are listed by
 reason. For all others a self-check computes synthetic sequences padded and packed. A model that mixes tokens in a way
 the layout does not express gives other numbers, and stays padded: positions from the mask, scaled logits, recurrence.
 """
@@ -29,10 +30,9 @@ from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.trainer.passes import NAMES, token_statistics
 
-SUPPORTED = ("sdpa", "eager")
-"""Attention implementations that it can wrap."""
 PREFIX = "rlm_"
-"""Prefix of the names under which wrapped implementations are registered."""
+"""Prefix of the names under which wrapped `sdpa` and `eager` are registered."""
+FLEX = "flex_attention"
 SCORE_OPTIONS = ("softcap", "position_bias", "s_aux")
 """Options that change attention scores; at initialization perhaps too little for a self-check to detect."""
 
@@ -42,13 +42,22 @@ def implementation(model: Any) -> str:
     return str(model.config._attn_implementation).removeprefix(PREFIX)
 
 
+def has_kernel(name: str) -> bool:
+    """Return True if transformers chooses a kernel of a GPU by this name, which therefore stays."""
+    return name == FLEX or ("flash" in name and not name.startswith("paged|"))
+
+
 def install_attention(model: Any) -> None:
-    """Let a transformers model with an implementation in `SUPPORTED` take passes with a layout."""
-    name = model.config._attn_implementation
-    if name in SUPPORTED:
+    """Let a transformers model take passes with a layout, if its attention implementation is supported."""
+    name = str(model.config._attn_implementation)
+    if has_kernel(name):
+        function = ALL_ATTENTION_FUNCTIONS[name]
+        if not hasattr(function, "takes_layout"):
+            AttentionInterface.register(name, _wrap(name, function))
+    elif name in ("sdpa", "eager"):
         wrapped = PREFIX + name
         if wrapped not in ALL_ATTENTION_FUNCTIONS.valid_keys():
-            AttentionInterface.register(wrapped, _wrap(name))
+            AttentionInterface.register(wrapped, _wrap(name, ALL_ATTENTION_FUNCTIONS.get(name)))
             AttentionMaskInterface.register(wrapped, ALL_MASK_ATTENTION_FUNCTIONS[name])
         model.set_attn_implementation(wrapped)
 
@@ -59,17 +68,24 @@ def uninstall_attention(model: Any) -> None:
         model.set_attn_implementation(implementation(model))
 
 
-def _wrap(name: str) -> Callable[..., Any]:
-    """Return an attention function that falls back to implementation `name` without a layout."""
+def _wrap(name: str, function: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return an attention function that calls `function`, that of implementation `name`, if there is no layout."""
 
     def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
+        call = function or _eager_attention(module)
         layout: Layout | None = options.pop("layout", None)
-        if layout is not None:
-            _check(attention_mask, options)
-            return layout.attention(query, key, value, options.get("scaling")), None
-        eager = name == "eager" and _eager_attention(module)
-        return (eager or ALL_ATTENTION_FUNCTIONS[name])(module, query, key, value, attention_mask, **options)
+        if layout is None:
+            return call(module, query, key, value, attention_mask, **options)
+        _check(attention_mask, options)
+        tree = layout.attention
+        if name == FLEX:
+            return call(module, query, key, value, tree.block_mask, **options)
+        if has_kernel(name):
+            keys, values = tree.along_paths(key), tree.along_paths(value)
+            return call(module, query, keys, values, None, **{**options, **tree.lengths})
+        return tree(query, key, value, options.get("scaling")), None
 
+    attention.takes_layout = True  # type: ignore[attr-defined]
     return attention
 
 
@@ -208,8 +224,11 @@ def why_unsupported(model: Any) -> str | None:
     config, head = base.config.get_text_config(), base.get_output_embeddings()
     if has_vision(base):
         return IMAGES
-    if implementation(base) not in SUPPORTED:
-        return f"expected the attention {' or '.join(SUPPORTED)}, got '{implementation(base)}'"
+    name = implementation(base)
+    if name not in ("sdpa", "eager") and not has_kernel(name):
+        return f"expected the attention sdpa, eager, {FLEX} or a flash attention, got '{name}'"
+    if name == FLEX and base.device.type == "cpu":
+        return "flex_attention has no gradient on a CPU"
     if type(head) is not torch.nn.Linear:
         class_name = f"{type(head).__module__}.{type(head).__name__}"  # with its module: PEFT has a Linear too
         return f"expected a plain linear language head, got {class_name}"

@@ -24,8 +24,9 @@ from torch.backends.cpu import get_cpu_capability
 from rlm_fast import linear_layers, sampling, tree_attention
 from rlm_fast.fused_layers import fused_logprobs
 from rlm_fast.linear_layers import PackedLinear, fast_linear
+from rlm_fast.packed_attention import TreeAttention
 from rlm_fast.speed import Speed
-from rlm_fast.tree_attention import SharedPrefix, TreeAttention, attend, attend_all, sharing_pays
+from rlm_fast.tree_attention import SharedPrefix, attend, attend_all, sharing_pays
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
@@ -80,7 +81,7 @@ def logprob_head() -> Work:
 def packed_attention() -> Work:
     """Attention over a prompt with eight completions, with its gradient."""
     sizes, heads = [48, *[24] * 8], 6
-    attention = TreeAttention.of_tree(sizes, [-1, *[0] * 8], torch.device("cpu"))
+    attention = TreeAttention(tuple(sizes), (-1, *[0] * 8), torch.device("cpu"))
     query, key, value = (numbers(1, n, sum(sizes), 64).requires_grad_() for n in (heads, 2, 2))
     return lambda: torch.autograd.grad(attention(query, key, value, None).square().sum(), (query, key, value))
 
