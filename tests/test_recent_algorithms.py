@@ -13,8 +13,8 @@ import pytest
 import torch
 from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, scored
 from hypothesis import given
+from rlm_algorithms.group_advantages import max_rl
 from rlm_algorithms.importance_ratios import trust_gate
-from rlm_algorithms.outcome_advantages import max_rl
 from rlm_testing import batches
 from vectors.conventions import RECENT
 

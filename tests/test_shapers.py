@@ -10,7 +10,7 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
-from rlm_algorithms.filters import accuracy_band, no_truncated_groups
+from rlm_algorithms.filters import accuracy_band, first_k, no_truncated_groups
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_testing import batches
 
@@ -180,3 +180,8 @@ def test_nonzero_std_keeps_groups_of_one_with_its_knob() -> None:
     assert nonzero_std(rewards, {}, group, singleton="reward").tolist() == [True, True, False, False, True]
     only = {"a": torch.tensor([float("nan"), 0.0, 1.0, 1.0, float("nan")])}
     assert nonzero_std(rewards, only, group, reward="a", singleton="reward").tolist() == [True, True, *[False] * 3]
+
+
+def test_first_completions_of_interleaved_groups_are_kept() -> None:
+    group = torch.tensor([3, 1, 3, 1, 3, 1, 1])
+    assert first_k(group, k=2).tolist() == [True, True, True, True, False, False, False]

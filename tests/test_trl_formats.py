@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
 import rlm_plugins as rlm
+from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.examples import check_content
 from rlm_plugins.registry import Registry
@@ -40,8 +42,6 @@ def spec(folder: Path, rows: list[dict[str, Any]], suffix: str = "jsonl", **knob
     """Return the environment of a file with these rows."""
     file = folder / f"data.{suffix}"
     if suffix == "parquet":
-        from datasets import Dataset
-
         Dataset.from_list(rows).to_parquet(file)
     else:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -196,3 +196,9 @@ def test_errors_of_a_file_name_its_lines_columns_and_rows(tmp_path: Path, caplog
     assert (
         "36 training examples of 'dataset' repeat a prompt and its answer: examples 30 (counted from 0)" in caplog.text
     )
+
+
+def test_ranking_becomes_all_its_pairs() -> None:
+    rows = Dataset.from_list([{"prompt": "p", "ranking": ["a", "b", "c"]}, {"prompt": "q", "ranking": ["d", "e"]}])
+    found = [(row["prompt"], row["chosen"], row["rejected"]) for row in to_recipe_columns(rows)]
+    assert found == [("p", "a", "b"), ("p", "a", "c"), ("p", "b", "c"), ("q", "d", "e")]

@@ -12,8 +12,7 @@ import pytest
 import torch
 import vectors.advantages
 import vectors.losses
-import vectors.surrogates
-import vectors.values  # noqa: F401  (all register their functions)
+import vectors.surrogates  # noqa: F401  (all register their functions)
 from vectors.records import CASES, RECORDS, Args, speakers
 from vectors.skipped import reasons
 

@@ -26,7 +26,8 @@ def train_all(jobs: Iterable[Job]) -> None:
         train(*read(Path(recipe), overrides), Path(folder))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Train the jobs of the file that the command line names."""
     from rlm_plugins import trainer  # noqa: F401  # what is imported stays: see conftest.py
 
     gc.freeze()
@@ -34,3 +35,7 @@ if __name__ == "__main__":
         train_all(json.loads(Path(sys.argv[1]).read_text()))
     finally:
         shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -125,24 +125,18 @@ def test_changed_beneath_the_recipe(started: Path, tmp_path: Path, change: str) 
     assert key in Run(copy).manifest()["changes"][0]["key"]
 
 
-def test_other_base_weights_at_the_same_path(started: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "problem"), [("tokenizer", "another tokenizer or chat template"), ("base", "other base weights")]
+)
+def test_another_base_at_the_same_path(started: Path, tmp_path: Path, key: str, problem: str) -> None:
     copy = unfinished(started / "run", tmp_path / "run")
     manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["stages"]["01-grpo"]["base"] = "0" * 64
+    manifest["stages"]["01-grpo"][key] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(RlmError, match=r"other base weights.*\n.*--allow-changed base\.01-grpo"):
+    with pytest.raises(RlmError, match=rf"{problem}.*\n.*--allow-changed {key}\.01-grpo"):
         resume(copy)
-    allowed = launch(copy, [], resume=True, allow_changed=("base",)).folder
+    allowed = launch(copy, [], resume=True, allow_changed=(key,)).folder
     assert weights(allowed) == weights(started / "run")
-
-
-def test_other_tokenizer_at_the_same_path(started: Path, tmp_path: Path) -> None:
-    copy = unfinished(started / "run", tmp_path / "run")
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["stages"]["01-grpo"]["tokenizer"] = "0" * 64
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(RlmError, match=r"another tokenizer or chat template.*\n.*--allow-changed tokenizer\.01-grpo"):
-        resume(copy)
 
 
 def test_a_tokenizer_is_known_by_vocabulary_and_template() -> None:

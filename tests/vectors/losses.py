@@ -1,4 +1,4 @@
-"""Losses, their gradients and KL estimates of TRL, verl and OpenRLHF, expressed with our parts."""
+"""Losses, their gradients, KL estimates and critic losses of TRL, verl and OpenRLHF, expressed with our parts."""
 
 from __future__ import annotations
 
@@ -234,3 +234,26 @@ def open_loss(case: Case, args: Args) -> Out:
 def open_kl(case: Case, args: Args) -> Out:
     """Return OpenRLHF's KL estimator, clamped at ±10."""
     return _kl(case.logp, case.ref_logp, args["kl_estimator"], bound=10.0)
+
+
+def summed(case: Case, args: Args, clip: float | None, average: object) -> Out:
+    """Return the loss, and the fraction of clipped tokens."""
+    logged = {}
+    loss = k.value_loss(case.vpreds, case.values, case.returns, lambda name, x: logged.update({name: x}), epsilon=clip)
+    rows = case.mask.any(1).sum().double()
+    found = average(
+        case.batch(loss=loss.where(case.mask, 0.0), num_tokens=case.mask.sum().double(), num_sequences=rows)
+    )
+    return {"loss": found, **{name: x[case.mask].mean() for name, x in logged.items()}}
+
+
+@says("compute_value_loss")
+def verl_value_loss(case: Case, args: Args) -> Out:
+    found = summed(case, args, args["cliprange_value"], verl_aggregator(case, args))
+    return found | {"clipfrac": found["value_clipped"]}
+
+
+@says("openrlhf.models.loss.ValueLoss")
+def open_value_loss(case: Case, args: Args) -> Out:
+    mean = z.token_mean if args["token_level_loss"] else z.sequence_mean
+    return summed(case, args, args["clip_eps"], aggregator(mean))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_algorithms import ALGORITHMS, prefixes, trajectory_balance
-from rlm_testing import conformance
+from rlm_algorithms import ALGORITHMS, prefixes
+from rlm_algorithms.policy_losses import trajectory_balance
 
 from rlm_plugins import recipe
 from rlm_plugins.equation.batch import Batch
@@ -21,8 +21,6 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.run.train import train
-
-test_laws = conformance("rlm_policy_losses", trajectory_balance)
 
 
 def test_flowrl_equals_the_formula_of_its_paper() -> None:

@@ -16,7 +16,6 @@ from rlm_algorithms import (
     imitation_losses,
     importance_ratios,
     length_control,
-    outcome_advantages,
     policy_losses,
     prompt_aggregator,
     reference_value,
@@ -25,7 +24,6 @@ from rlm_algorithms import (
     token_gates,
     tracked_values,
     tree_rollouts,
-    trust_regions,
     wrapped_environments,
 )
 from rlm_testing import conformance
@@ -73,7 +71,7 @@ test_prime_distillation = conformance(
 )
 test_clipped_distillation = conformance("rlm_policy_losses", distillation.clipped_distillation, knobs={"bound": 10.0})
 ROLES = {"role": "accuracy", "episode": "format", "within_episode": [0.0, 1.0]}
-test_role_relative = conformance("rlm_advantages", outcome_advantages.role_relative, knobs=ROLES)
+test_role_relative = conformance("rlm_advantages", group_advantages.role_relative, knobs=ROLES)
 VALUE = {"ties": "equal rewards are compared with samples of the reference policy"}
 test_reference_value = conformance("rlm_advantages", reference_value.ReferenceValue, exceptions=VALUE)
 test_value_regression = conformance("rlm_policy_losses", reference_value.value_regression)
@@ -129,32 +127,33 @@ test_whitened_up_to_holes = conformance(
 )
 test_tracked = conformance("rlm_advantages", tracked_values.TrackedBaseline, exceptions=BATCH)
 UNCOMPARED = {"ties": "each completion has the weight of its own outcome"}
-test_max_rl = conformance("rlm_advantages", outcome_advantages.max_rl, knobs={"negative": "zero"})
+test_max_rl = conformance("rlm_advantages", group_advantages.max_rl, knobs={"negative": "zero"})
 test_max_rl_of_skyrl = conformance(
     "rlm_advantages",
-    outcome_advantages.max_rl,
+    group_advantages.max_rl,
     knobs={"eps": 1e-6, "negative": "zero", "singleton": "reward"},
     exceptions=LONE,
 )
 test_signed = conformance(
-    "rlm_advantages", outcome_advantages.signed, knobs={"positive": 0.1, "threshold": 0.5}, exceptions=UNCOMPARED
+    "rlm_advantages", group_advantages.signed, knobs={"positive": 0.1, "threshold": 0.5}, exceptions=UNCOMPARED
 )
-test_batch_mean = conformance("rlm_advantages", outcome_advantages.batch_mean, exceptions=BATCH)
-test_optimal_token_baseline = conformance("rlm_advantages", outcome_advantages.optimal_token_baseline)
+test_batch_mean = conformance("rlm_advantages", group_advantages.batch_mean, exceptions=BATCH)
+test_optimal_token_baseline = conformance("rlm_advantages", group_advantages.optimal_token_baseline)
 test_geometric_clipped = conformance("rlm_importance", importance_ratios.geometric_clipped)
 test_group_expectation = conformance("rlm_importance", importance_ratios.group_expectation)
 test_gppo = conformance("rlm_policy_losses", policy_losses.gradient_preserving)
 test_ce_gppo = conformance(
     "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
 )
-test_dppo_tv = conformance("rlm_policy_losses", trust_regions.dppo)
+test_dppo_tv = conformance("rlm_policy_losses", policy_losses.dppo)
 test_dppo_kl = conformance(
-    "rlm_policy_losses", trust_regions.dppo, knobs={"divergence": "kl", "low": 0.05, "high": 0.05, "cap": 20.0}
+    "rlm_policy_losses", policy_losses.dppo, knobs={"divergence": "kl", "low": 0.05, "high": 0.05, "cap": 20.0}
 )
-test_dppo_of_verl = conformance("rlm_policy_losses", trust_regions.dppo, knobs={"sampled_by": "old"})
-test_dro = conformance("rlm_policy_losses", trust_regions.dro, knobs={"beta": 0.1})
-test_topr = conformance("rlm_policy_losses", trust_regions.topr, knobs={"negative": 0.5})
-test_real = conformance("rlm_policy_losses", trust_regions.real)
+test_dppo_of_verl = conformance("rlm_policy_losses", policy_losses.dppo, knobs={"sampled_by": "old"})
+test_dro = conformance("rlm_policy_losses", policy_losses.dro, knobs={"beta": 0.1})
+test_topr = conformance("rlm_policy_losses", policy_losses.topr, knobs={"negative": 0.5})
+test_real = conformance("rlm_policy_losses", policy_losses.real)
+test_trajectory_balance = conformance("rlm_policy_losses", policy_losses.trajectory_balance)
 test_verdict = conformance("rlm_policy_losses", imitation_losses.correctness)
 test_clip_cov = conformance("rlm_token_weights", entropy_control.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", importance_ratios.truncated_importance)
@@ -203,11 +202,10 @@ def test_algorithms(row: Algorithm) -> None:
 ELSEWHERE = {
     **dict.fromkeys(("dpo", "kto"), "trainers: test_preference_stages"),
     "endpoint": "test_teachers",
-    "test_time": "trains on its held-out examples: test_wrapped_environments",
+    "test_time": "trains on its held-out examples: test_reference_and_environment",
     "prefixes": "test_demonstrations_and_balance",
     "teacher": "a section: test_teachers",
     "kept_set": "a section: test_kept_set",
-    "trajectory_balance": "test_demonstrations_and_balance",
 }
 
 

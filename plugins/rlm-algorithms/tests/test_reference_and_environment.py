@@ -1,4 +1,4 @@
-"""A*-PO samples from the policy without its adapter; ECHO reads the log-probs of what the environment wrote."""
+"""A*-PO samples from the policy without its adapter; ECHO reads what the environment wrote; wrapped environments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rlm_algorithms.wrapped_environments import budgets, held_out_questions
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
@@ -102,3 +103,26 @@ def test_echo_learns_from_the_answers_of_the_environment(tmp_path: Path, speed: 
     assert logged["penalties/environment_nll"] == pytest.approx(torch.cat(expected).mean().item(), rel=1e-4)
     with pytest.raises(RecipeError, match="requires `observation_mask`, but 'addition' is a single-turn"):
         build(tmp_path, "algorithm=echo", "trainer.num_generations=4")
+
+
+def test_held_out_questions_are_the_training_questions() -> None:
+    spec = held_out_questions(base="addition", knobs={"test_rows": 9}, rows=4)
+    assert len(spec.train) == 4
+    assert list(spec.train) == list(spec.test)
+    with pytest.raises(RecipeError, match="'addition' has no held-out examples"):
+        held_out_questions(base="addition", knobs={"test_rows": 0})
+
+
+def test_budget_is_in_prompt_and_column() -> None:
+    knobs = {"train_rows": 200, "test_rows": 3}
+    spec = budgets(base="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    assert {row["target_length"] for row in spec.train} == {5, 6, 7}
+    for row in [*spec.train, *spec.test]:
+        assert row["prompt"][-1]["content"].endswith(f"=? in {row['target_length']}")
+    assert spec == budgets(base="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    coarse = budgets(base="addition", knobs=knobs, low=5, high=10, step=2)
+    assert {row["target_length"] for row in coarse.train} == {5, 7, 9}
+    with pytest.raises(RecipeError, match="got low 8 above high 7"):
+        budgets(base="addition", low=8, high=7)
+    with pytest.raises(RecipeError, match="does not say how many tokens"):
+        budgets(base="addition", text="briefly")

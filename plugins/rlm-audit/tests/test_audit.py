@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from rlm_audit.audit import Audit
-from rlm_audit.case import MAX_SIZE, Case, Family
 from rlm_audit.command import FAMILIES, audit, family_of
+from rlm_audit.kinds import MAX_SIZE, Case, Family
+from rlm_audit.mathematics import FAMILY as MATHEMATICS
+from rlm_testing.fake_packages import registered
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -156,3 +158,41 @@ def test_the_examples_of_the_readme_are_families() -> None:
 def test_bad_arguments_are_errors(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(RlmError, match=message):
         audit(name, **options)
+
+
+math = registered("math")
+PATIENT = ["seconds=60"]  # a busy machine changes no verdict
+
+
+def mistakes(report: dict[str, Any], expected: str) -> dict[str, Any]:
+    """Return the shortest mistakes of each class whose cases must be `expected`."""
+    classes = [each for each in report["classes"] if each["expected"] == expected and each["mistakes"]]
+    return {each["class"]: each["examples"] for each in classes}
+
+
+def require_no_mistakes(report: dict[str, Any]) -> None:
+    assert mistakes(report, "wrong") == mistakes(report, "right") == {}
+    assert report["totals"]["unscored"] == 0
+
+
+@pytest.mark.usefixtures("math")
+def test_math_accuracy_makes_no_mistake() -> None:
+    """One case of a quarter of the classes."""
+    report = audit("math_accuracy", PATIENT, number=len(MATHEMATICS.generators) // 4, seed=19)
+    assert report["cases"] > 0.97 * (len(MATHEMATICS.generators) // 4)
+    require_no_mistakes(report)
+
+
+@pytest.mark.usefixtures("math")
+def test_math_accuracy_makes_no_mistake_among_thousands() -> None:
+    report = audit("math_accuracy", PATIENT, number=6_000, seed=20)
+    assert report["cases"] > 5_000
+    require_no_mistakes(report)
+
+
+def test_a_reward_that_compares_text_rejects_other_notations() -> None:
+    """The audit is able to fail: `accuracy` accepts no other notation of a fraction."""
+    classes = ["fraction: \\frac{<3*n>}{<3*d>}", "fraction, with n,d=d,n"]
+    report = audit("accuracy", ["untagged=boxed"], cases="mathematics", number=40, classes=classes)
+    assert {*mistakes(report, "right")} == {classes[0]}
+    assert mistakes(report, "wrong") == {}

@@ -1,4 +1,4 @@
-"""Makes the helpers beside the tests importable, wherever pytest is started; a server of vLLM."""
+"""Fixture: a server of vLLM."""
 
 import contextlib
 import os
@@ -8,13 +8,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

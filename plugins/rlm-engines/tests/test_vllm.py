@@ -40,8 +40,8 @@ def test_four_steps_of_a_tiny_model(tmp_path: Path, algorithm: Any, lora: Any) -
 
 
 def test_the_base_is_the_same_in_bfloat16(tmp_path: Path) -> None:
-    """The engine check compares digests at checkpoints and at the end."""
-    trainer = {"max_steps": 4, "bf16": True, "save_strategy": "steps", "save_steps": 2}
+    """The engine check compares digests at checkpoints and at the end: after 50 syncs."""
+    trainer = {"max_steps": 50, "bf16": True, "save_strategy": "steps", "save_steps": 25}
     lines = train(tmp_path, EAGER, trainer=trainer)
     print(f"tiny, bf16: max |old − engine| {max(line['max'] for line in lines):.2g}")
 
@@ -59,7 +59,7 @@ def test_a_vllm_with_a_fault_is_refused(tmp_path: Path, engine: str, fault: str)
 def test_two_steps_of_smollm2(tmp_path: Path, algorithm: Any) -> None:
     trainer = {"vllm_max_model_length": 256}
     lines = train(tmp_path, EAGER, model={**SMOLLM, "lora": LORA}, algorithm=algorithm, trainer=trainer)
-    check(lines, f"SmolLM2-135M, {algorithm}", at_most=(1e-4, 5e-5))  # the rounding of 30 layers
+    check(lines, f"SmolLM2-135M, {algorithm}", at_most=(1e-4, 1e-5))  # the rounding of 30 layers
 
 
 OVERRIDES = ["engine={name: vllm, enforce_eager: true}", "trainer.vllm_max_model_length=64"]

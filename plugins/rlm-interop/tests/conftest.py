@@ -1,9 +1,5 @@
-"""Registers the package for every test, and makes the helpers beside the tests importable."""
-
-import sys
-from pathlib import Path
+"""Registers the package for every test."""
 
 from rlm_testing.fake_packages import registered
 
-sys.path.insert(0, str(Path(__file__).parent))
 _registered = registered("interop", autouse=True)

@@ -15,6 +15,8 @@ from pydantic import TypeAdapter
 from rlm_process import step_relative
 from rlm_process.step_boundaries import Every, Pattern, Steps, step_cutter, step_numbers, step_spans, token_texts
 from rlm_testing import conformance
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError
@@ -23,33 +25,28 @@ TEXTS = st.text(alphabet="ab .;!\n\té語🙂", max_size=24)
 RULES = ("lines", "paragraphs", "sentences", Pattern(pattern=";"), Every(every=3))
 
 
+def trained(pre_tokenizer: Any, decoder: Any, texts: list[str], **sizes: Any) -> Any:
+    """Return a BPE tokenizer trained on texts."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer, core.decoder = pre_tokenizer, decoder
+    core.train_from_iterator(texts * 20, trainers.BpeTrainer(special_tokens=["<end>"], **sizes))
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+
+
 @cache
 def byte_level() -> Any:
     """Return a byte-level tokenizer whose tokens and characters overlap."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<end>"])
-    core.train_from_iterator(["ab. ab;\n\nab!\n", "語語 a.\n", "ab;ab; ab."] * 20, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+    parts = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    sizes = {"vocab_size": 300, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    return trained(*parts, ["ab. ab;\n\nab!\n", "語語 a.\n", "ab;ab; ab."], **sizes)
 
 
 @cache
 def with_spaces() -> Any:
     """Return a tokenizer that drops a leading space when it decodes, as SentencePiece does."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
-    core.decoder = decoders.Metaspace(prepend_scheme="first")
-    trainer = trainers.BpeTrainer(vocab_size=80, initial_alphabet=list("ab .;!\n\té語🙂▁"), special_tokens=["<end>"])
-    core.train_from_iterator(["ab. ab;\n\nab!\n", "ab; ab; ab."] * 20, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+    parts = (part.Metaspace(prepend_scheme="first") for part in (pre_tokenizers, decoders))
+    sizes = {"vocab_size": 80, "initial_alphabet": list("ab .;!\n\té語🙂▁")}
+    return trained(*parts, ["ab. ab;\n\nab!\n", "ab; ab; ab."], **sizes)
 
 
 def ids_of(tokenizer: Any, text: str, *, ended: bool = True) -> list[int]:

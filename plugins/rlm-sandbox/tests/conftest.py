@@ -1,12 +1,8 @@
-"""Makes the programs beside the tests importable, wherever pytest is started, and starts one sandbox per module."""
+"""Fixture: one sandbox per module."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,5 @@
 """Registers the package for every test."""
 
-import pytest
-from rlm_testing.fake_packages import register
+from rlm_testing.fake_packages import registered
 
-
-@pytest.fixture(autouse=True)
-def _registered(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the package by its entry point, even where the core's tests hide installed plugins."""
-    site = tmp_path_factory.mktemp("site")
-    register(site, "rlm-selfplay", "0", {"selfplay": "rlm_selfplay"})
-    monkeypatch.syspath_prepend(str(site))
+_registered = registered("selfplay", autouse=True)

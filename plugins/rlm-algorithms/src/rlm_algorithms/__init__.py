@@ -11,15 +11,13 @@ from rlm_algorithms import (
     imitation_losses,
     importance_ratios,
     length_control,
-    outcome_advantages,
+    policy_losses,
     token_gates,
-    trust_regions,
 )
 from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
 from rlm_algorithms.kept_set import KeptSet
-from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
 from rlm_algorithms.preference_trainers import DPO, KTO
 from rlm_algorithms.prompt_aggregator import prompt_mean
 from rlm_algorithms.reference_value import ReferenceValue, value_regression
@@ -73,12 +71,12 @@ rlm_advantages = hookimpl(
         "best_margin": group_advantages.best_margin,
         "teacher_log_ratio": distillation.teacher_log_ratio,
         "teacher_and_group": distillation.teacher_and_group,
-        "max_rl": outcome_advantages.max_rl,
-        "signed": outcome_advantages.signed,
-        "batch_mean": outcome_advantages.batch_mean,
-        "role_relative": outcome_advantages.role_relative,
+        "max_rl": group_advantages.max_rl,
+        "signed": group_advantages.signed,
+        "batch_mean": group_advantages.batch_mean,
+        "role_relative": group_advantages.role_relative,
         "reference_value": ReferenceValue,
-        "optimal_token_baseline": outcome_advantages.optimal_token_baseline,
+        "optimal_token_baseline": group_advantages.optimal_token_baseline,
     }
 )
 rlm_importance = hookimpl(
@@ -89,17 +87,17 @@ rlm_importance = hookimpl(
 )
 rlm_policy_losses = hookimpl(
     lambda: {
-        "gradient_preserving": gradient_preserving,
+        "gradient_preserving": policy_losses.gradient_preserving,
         "correctness": imitation_losses.correctness,
-        "trajectory_balance": trajectory_balance,
+        "trajectory_balance": policy_losses.trajectory_balance,
         "sampled_distillation": distillation.sampled_distillation,
         "clipped_distillation": distillation.clipped_distillation,
         "divergence": distillation.divergence,
         "top_divergence": distillation.top_divergence,
-        "dppo": trust_regions.dppo,
-        "dro": trust_regions.dro,
-        "topr": trust_regions.topr,
-        "real": trust_regions.real,
+        "dppo": policy_losses.dppo,
+        "dro": policy_losses.dro,
+        "topr": policy_losses.topr,
+        "real": policy_losses.real,
         "value_regression": value_regression,
     }
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ class AuxiliaryLM:
         batch_size: int = 16,
         seed: int = 0,
     ) -> None:
+        from accelerate.utils import reduce
+        from peft import LoraConfig
+
         if any(x.requires_grad and ".lora_" not in name for name, x in policy.named_parameters()):
             problem = "an auxiliary model requires a frozen base, but weights of the policy's base are trained"
             raise RlmError(problem, where=name, hint="train an adapter only: `model: {lora: {r: …}}`")
@@ -62,11 +66,11 @@ class AuxiliaryLM:
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`)"
             raise RlmError(f"an auxiliary model cannot be trained with {sharding}", where=name, hint=hint)
         self._batch_size, self._device = batch_size, policy.device
-        self._adapter = new_adapter(
-            policy, _unused_name(policy, name), _config(policy, lora), trainable=True, seed=seed
-        )
+        config = adapter_config_like(policy) if lora is None else LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+        self._adapter = new_adapter(policy, _unused_name(policy, name), config, trainable=True, seed=seed)
+        mean = partial(reduce, reduction="mean")
         self._optimizer = AuxiliaryOptimizer(
-            self._adapter, name=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_mean_over_ranks
+            self._adapter, name=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=mean
         )
 
     def active(self) -> AbstractContextManager[None]:
@@ -142,12 +146,6 @@ class AuxiliaryLM:
         self._optimizer.load_state_dict(state)
 
 
-def _config(policy: Any, lora: Mapping[str, Any] | None) -> Any:
-    from peft import LoraConfig
-
-    return adapter_config_like(policy) if lora is None else LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
-
-
 def adapter_config_like(policy: Any) -> Any:
     """Return the config of the policy's adapter, without dropout, for another one that starts as the base."""
     config = copy.deepcopy(policy.peft_config[policy.active_adapter])
@@ -184,10 +182,3 @@ def _unused_name(policy: Any, name: str) -> str:
     """Return `name` with a number that no adapter in the policy's layers has."""
     used = {key for module in policy.modules() for key in getattr(module, "lora_A", ())}
     return next(f"{name}{number}" for number in count() if f"{name}{number}" not in used)
-
-
-def _mean_over_ranks(x: torch.Tensor) -> torch.Tensor:
-    from accelerate.utils import reduce
-
-    mean: torch.Tensor = reduce(x, reduction="mean")
-    return mean

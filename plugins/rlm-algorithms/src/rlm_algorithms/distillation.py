@@ -8,7 +8,7 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from rlm_algorithms.trust_regions import sampler_logp
+from rlm_algorithms.policy_losses import sampler_logp
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.policy_losses import clip
 from rlm_plugins.equation.batch import DivergenceOf, Log

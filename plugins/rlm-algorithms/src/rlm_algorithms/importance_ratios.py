@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_algorithms.imitation_losses import sequence_mean
-from rlm_algorithms.trust_regions import binary_kl
+from rlm_algorithms.policy_losses import binary_kl
 from rlm_plugins.lazy import torch
 
 
@@ -56,16 +56,13 @@ def group_expectation(
     return sequence_mean(logp, mask) - expected_logp.unsqueeze(1)
 
 
-Level = Literal["token", "sequence"]
-
-
 def truncated_importance(
     old_logp: Float[torch.Tensor, "B T"],
     rollout_logp: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
     cap: PositiveFloat = 2.0,
-    level: Level = "token",
+    level: Literal["token", "sequence"] = "token",
 ) -> Float[torch.Tensor, "B #T"]:
     """Truncated importance ratio of trainer to inference engine (TIS).
 
@@ -79,7 +76,9 @@ def truncated_importance(
     >>> truncated_importance(old, rollout, torch.tensor([[True, True]])).tolist()
     [[1.0, 2.0]]
     """
-    return _mismatch(old_logp, rollout_logp, mask, level).clamp(max=cap)
+    log_ratio = (old_logp - rollout_logp).nan_to_num(nan=0.0).where(mask, 0.0)
+    log_ratio = log_ratio.sum(1, keepdim=True) if level == "sequence" else log_ratio
+    return log_ratio.clamp(-20.0, 20.0).exp().clamp(max=cap)
 
 
 def trust_gate(
@@ -127,17 +126,6 @@ def _disagreement(
         return (p - q).abs()
     forward = binary_kl(p, q)
     return torch.max(forward, binary_kl(q, p)) if of == "symmetric_kl" else forward
-
-
-def _mismatch(
-    old_logp: Float[torch.Tensor, "B T"],
-    rollout_logp: Float[torch.Tensor, "B T"],
-    mask: Bool[torch.Tensor, "B T"],
-    level: Level,
-) -> Float[torch.Tensor, "B #T"]:
-    log_ratio = (old_logp - rollout_logp).nan_to_num(nan=0.0).where(mask, 0.0)
-    log_ratio = log_ratio.sum(1, keepdim=True) if level == "sequence" else log_ratio
-    return log_ratio.clamp(-20.0, 20.0).exp()
 
 
 for _ratio in (geometric_clipped, group_expectation):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from rlm_algorithms.trust_regions import sampler_logp
+from rlm_algorithms.policy_losses import sampler_logp
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.statistics import discounted
 from rlm_plugins.lazy import torch

@@ -8,9 +8,8 @@ from typing import Any
 
 import typer
 
-from rlm_audit.case import Case, Family
 from rlm_audit.commands import rewards
-from rlm_audit.kinds import generators, read_kinds
+from rlm_audit.kinds import Case, Family, generators, read_kinds
 from rlm_plugins import hookimpl
 from rlm_plugins.registry.setting import Section
 

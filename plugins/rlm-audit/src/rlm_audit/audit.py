@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_audit.case import MAX_SIZE, Case, Family, Scorer
+from rlm_audit.kinds import MAX_SIZE, Case, Family, Scorer
 
 BATCH = 64
 """Cases per call of a reward."""

@@ -71,12 +71,11 @@ def audit(
     The exit code is 0 whatever the report finds. JSON: {reward, family, seed, cases, slowest, classes, totals}.
     """
     from rlm_audit import command
-    from rlm_audit.report import render
 
     options: dict[str, Any] = {"cases": cases, "number": number, "seed": seed, "form": form, "accepted": accepted}
     lists: dict[str, Any] = {"classes": only or [], "load": load or []}
     data = command.audit(name, settings or [], **options, **lists)
-    print_result(data, render(data), as_json)
+    print_result(data, command.render(data), as_json)
 
 
 rewards = typer.Typer(help="Test a reward before training with it.", no_args_is_help=True, add_completion=False)

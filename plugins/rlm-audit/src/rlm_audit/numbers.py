@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_audit.case import Family
-from rlm_audit.kinds import generators, read_kinds
+from rlm_audit.kinds import Family, generators, read_kinds
 
 NUMBERS = read_kinds(r"""
 number

@@ -20,7 +20,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from rlm_audit.case import Case, Family, Generator
+from rlm_audit.kinds import Case, Family, Generator
 from rlm_sandbox.cheats import CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
 
 from rlm_coding.environments import human_eval_tests

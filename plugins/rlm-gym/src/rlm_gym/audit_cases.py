@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from rlm_audit.case import Case, Family, Generator
+from rlm_audit.kinds import Case, Family, Generator
 
 from rlm_gym import tasks
 from rlm_gym.numeric_answers import number

@@ -140,16 +140,12 @@ def _examples(source: TaskSource, seed: str, instruction: str, *, held_out: bool
     task, level, settings = source
     repeats = 0
     for item in gym_tasks.items(task, settings, f"{seed} {level}"):
-        if _is_held_out(item["question"]) is held_out:
+        digest = hashlib.blake2b(item["question"].encode(), digest_size=1).digest()
+        if (digest[0] < 32) is held_out:  # one question in eight
             repeats = 0
             yield _example(task, level, settings, item, instruction)
         elif (repeats := repeats + 1) == MAX_REPEATS:
             return
-
-
-def _is_held_out(question: str) -> bool:
-    """Return True for one question in eight, by its hash."""
-    return hashlib.blake2b(question.encode(), digest_size=1).digest()[0] < 32
 
 
 def _example(

@@ -50,7 +50,11 @@ class Verl:
             "data_source": data_source or [self._data_source] * count,
             "solution_str": completions,
             "ground_truth": _first("ground_truth", ground_truth, nested, answer),
-            "extra_info": [_extra(info) for info in extra_info or [None] * count],
+            # with the keys that verl's reward manager adds, for one turn
+            "extra_info": [
+                {"num_turns": None, "rollout_reward_scores": {}, **(info or {})}
+                for info in extra_info or [None] * count
+            ],
         }
         plural = {f"{name}s": column for name, column in columns.items()}
         if "solution_strs" in set(inspect.signature(self._function).parameters):
@@ -100,11 +104,6 @@ def _first(name: str, *columns: Any) -> Any:
             f"the data set has no column '{name}'", hint="rename the column of right answers to this, or to `answer`"
         )
     return column
-
-
-def _extra(info: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return `info` with the keys that verl's reward manager adds, for one turn."""
-    return {"num_turns": None, "rollout_reward_scores": {}, **(info or {})}
 
 
 def _score(result: Any) -> Any:

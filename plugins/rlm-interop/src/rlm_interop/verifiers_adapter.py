@@ -68,7 +68,9 @@ class Rubric:
         for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             example = {name: column[row] for name, column in columns.items() if isinstance(column, list)}
             defaults = {"answer": "", "task": "default"}
-            state = {**defaults, **example, "info": _mapping(example.get("info")), "trajectory": []}
+            info = example.get("info") or {}  # newer versions store it as JSON
+            info = json.loads(info) if isinstance(info, str) else info
+            state = {**defaults, **example, "info": info, "trajectory": []}
             states.append({**state, "prompt": prompt, "completion": completion})
         total = [0.0] * len(states)
         for function, weight, objects in self._terms:
@@ -140,8 +142,3 @@ def _load(id: str, options: str) -> Any:
 def _rows(data: Callable[[], Any] | None) -> list[dict[str, Any]]:
     table = data() if data is not None else None
     return [] if table is None else [dict(row) for row in table]
-
-
-def _mapping(info: Any) -> Any:
-    """Return `info` as a mapping; newer versions store it as JSON."""
-    return json.loads(info) if isinstance(info, str) and info else info or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple
 
@@ -13,7 +13,7 @@ from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 from rlm_intrinsic.majority import Answer, answer, count_votes, group_indices, majority_of, normalize
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.data.answer_extraction import Untagged
-from rlm_plugins.equation.batch import Log, LogprobsOf
+from rlm_plugins.equation.batch import Generate, Log, LogprobsOf
 from rlm_plugins.lazy import torch
 
 
@@ -52,7 +52,6 @@ def collective_votes(voters: Sequence[Sequence[Answer | None]]) -> Ballot:
 
 
 Ids = list[list[int]]
-Generate = Callable[..., Ids]
 
 
 class CoLearners(AuxiliaryPart):

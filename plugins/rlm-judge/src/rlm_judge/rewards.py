@@ -314,15 +314,10 @@ async def judge_pairwise(
     groups = group_by_task(candidates) if against == "group" else []
     pairs = [pair for group in groups for pair in make_pairs(group, opponents)]
     if against == "reference":
-        pairs = [
-            Pair(candidate.task, candidate.text, candidate.reference) for candidate in candidates if candidate.reference
-        ]
+        pairs = [Pair(*candidate) for candidate in candidates if candidate.reference]
     outcomes = await _compare(list(dict.fromkeys(pairs)), builder, judge, votes, log_metric, trainer_state)
     if against == "reference":
-        return [
-            outcomes.get(Pair(candidate.task, candidate.text, candidate.reference)) if candidate.reference else None
-            for candidate in candidates
-        ]
+        return [outcomes.get(Pair(*candidate)) if candidate.reference else None for candidate in candidates]
     scores = {key: score for group in groups for key, score in win_rates(group, outcomes).items()}
     return [scores[candidate.task, candidate.text] for candidate in candidates]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.specs import EnvironmentSpec
 
-MAX_SUMMAND = 20
+SUMS = [(a, b) for a in range(1, 21) for b in range(1, 21)]
 
 
 def sums_and_verdicts(
@@ -28,8 +28,7 @@ def sums_and_verdicts(
     >>> len(spec.test), spec.test[0]["prompt"][0]["content"], spec.test[0]["answer"]
     (49, '1+9=?', '10')
     """
-    pairs = [(a, b) for a in range(1, MAX_SUMMAND + 1) for b in range(1, MAX_SUMMAND + 1)]
-    training = [pair for pair in pairs if not is_held_out(*pair)]
+    training = [pair for pair in SUMS if not is_held_out(*pair)]
     rng = random.Random(f"sums and verdicts {seed}")
     examples = []
     for _ in range(train_rows):
@@ -37,7 +36,7 @@ def sums_and_verdicts(
         examples.append(_verdict(*pair, rng) if rng.random() < verdicts else _sum(*pair, rng.random() < slip))
     for example in examples:
         example["answer"] = example["answer"] if known or not example["judged"] else None
-    return EnvironmentSpec(train=examples, test=[_sum(*pair, False) for pair in pairs if is_held_out(*pair)])
+    return EnvironmentSpec(train=examples, test=[_sum(*pair, False) for pair in SUMS if is_held_out(*pair)])
 
 
 def is_held_out(a: int, b: int) -> bool:
@@ -57,8 +56,7 @@ def _verdict(a: int, b: int, rng: random.Random) -> dict[str, Any]:
 
 
 def _example(question: str, answer: str, demonstration: str, *, judged: bool) -> dict[str, Any]:
-    prompt = [{"role": "user", "content": question}]
-    return {"prompt": prompt, "answer": answer, "demonstration": demonstration, "judged": judged}
+    return {"prompt": _prompt(question), "answer": answer, "demonstration": demonstration, "judged": judged}
 
 
 REQUEST = "="
@@ -79,13 +77,12 @@ def critiqued_sums(
     >>> [message["content"] for message in spec.test[0]["chosen"]], len(spec.test)
     (['10', '='], 49)
     """
-    pairs = [(a, b) for a in range(1, MAX_SUMMAND + 1) for b in range(1, MAX_SUMMAND + 1)]
     rng = random.Random(f"critiqued sums {seed}")
-    known = [pair for pair in pairs if not is_held_out(*pair)]
+    known = [pair for pair in SUMS if not is_held_out(*pair)]
     drawn = [rng.choice(known) for _ in range(train_rows)]
     fixed = random.Random("held-out critiqued sums")
     row = _pair if show == "pairs" else _critique
-    held_out = [pair for pair in pairs if is_held_out(*pair)]
+    held_out = [pair for pair in SUMS if is_held_out(*pair)]
     return EnvironmentSpec(
         train=[row(*pair, rng) for pair in drawn],
         test=[row(*pair, fixed) for pair in held_out],
@@ -100,15 +97,15 @@ def _asked(answer: int) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": str(answer)}, {"role": "user", "content": REQUEST}]
 
 
-def _prompt(a: int, b: int) -> list[dict[str, str]]:
-    return [{"role": "user", "content": f"{a}+{b}=?"}]
+def _prompt(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
 
 
 def _pair(a: int, b: int, rng: random.Random) -> dict[str, Any]:
-    return {"prompt": _prompt(a, b), "chosen": _asked(a + b), "rejected": _asked(_wrong(a, b, rng))}
+    return {"prompt": _prompt(f"{a}+{b}=?"), "chosen": _asked(a + b), "rejected": _asked(_wrong(a, b, rng))}
 
 
 def _critique(a: int, b: int, rng: random.Random) -> dict[str, Any]:
     answer = a + b if rng.random() < 0.5 else _wrong(a, b, rng)
     critique = f"{a + b}{'+' if answer == a + b else '-'}"
-    return {"prompt": [*_prompt(a, b), *_asked(answer)], "demonstration": critique, "answer": critique}
+    return {"prompt": [*_prompt(f"{a}+{b}=?"), *_asked(answer)], "demonstration": critique, "answer": critique}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from jaxtyping import Bool, Float
@@ -11,12 +11,11 @@ from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss, w
 
 from rlm_judge.prompt_builder import fill_template
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.equation.batch import Log, LogprobsOf
+from rlm_plugins.equation.batch import Generate, Log, LogprobsOf
 from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.lazy import torch
 
 Ids = list[list[int]]
-Generate = Callable[..., Ids]
 
 
 class TrainedVerifier(AuxiliaryPart):

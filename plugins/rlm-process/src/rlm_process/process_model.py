@@ -180,22 +180,10 @@ class StepScorer:
 
 
 class ProcessModelPart:
-    """A process reward model by its path, and the definition of a step."""
+    """A process reward model by its path, and the definition of a step; `settings` are those of :class:`StepScorer`."""
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        steps: Steps,
-        separator: str,
-        good: str,
-        bad: str,
-        longest: int,
-        batch_size: int,
-    ) -> None:
-        self.path, self._steps = path, steps
-        self._settings: dict[str, Any] = {"separator": separator, "words": (good, bad)}
-        self._settings |= {"longest": longest, "batch_size": batch_size}
+    def __init__(self, path: str, steps: Steps, **settings: Any) -> None:
+        self.path, self._steps, self._settings = path, steps, settings
         self._device: device | None = None
         self._grader: StepScorer | None = None
 
@@ -252,9 +240,8 @@ class ProcessReward(ProcessModelPart):
         longest: PositiveInt = 4096,
         batch_size: PositiveInt = 8,
     ) -> None:
-        super().__init__(
-            path=path, steps=steps, separator=separator, good=good, bad=bad, longest=longest, batch_size=batch_size
-        )
+        words = good, bad
+        super().__init__(path, steps, separator=separator, words=words, longest=longest, batch_size=batch_size)
         self.over = over
 
     def __call__(self, prompt_messages: Sequence[Any], completions: Sequence[str]) -> list[float]:
@@ -291,9 +278,8 @@ class ProcessRewards(ProcessModelPart):
         longest: PositiveInt = 4096,
         batch_size: PositiveInt = 8,
     ) -> None:
-        super().__init__(
-            path=path, steps=steps, separator=separator, good=good, bad=bad, longest=longest, batch_size=batch_size
-        )
+        words = good, bad
+        super().__init__(path, steps, separator=separator, words=words, longest=longest, batch_size=batch_size)
         self.weight = weight
 
     def __call__(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
+
+from rlm_worlds.game import is_held_out
 
 from rlm_plugins.equation.knobs import Count
 from rlm_plugins.errors import PartError, RecipeError
@@ -210,8 +211,8 @@ def duel(
         raise RecipeError(problem, where="environment.opponent", hint=hint)
     train, test = starts, starts
     if len(starts) >= ENOUGH:
-        train = [start for start in starts if not _is_held_out(start)]
-        test = [start for start in starts if _is_held_out(start)]
+        train = [start for start in starts if not is_held_out(start)]
+        test = [start for start in starts if is_held_out(start)]
     training_set = _examples(train, explain, range(games))
     test_set = _examples(test, explain, range(games, games + test_games))
     random.Random(f"order {seed}").shuffle(training_set)
@@ -237,10 +238,6 @@ def _examples(starts: list[str], explain: bool, seeds: range) -> list[dict[str, 
             prompt = prompt_of(game, role, explain)
             examples += [{"prompt": prompt, "start": start, "role": role, "luck": seed} for seed in seeds]
     return examples
-
-
-def _is_held_out(start: str) -> bool:
-    return hashlib.sha256(start.encode()).digest()[0] % 8 == 0
 
 
 def _random_play(example: dict[str, Any], seed: int) -> list[dict[str, Any]]:

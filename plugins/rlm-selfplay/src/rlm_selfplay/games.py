@@ -8,6 +8,8 @@ from functools import cache
 from itertools import permutations
 from typing import Any, ClassVar
 
+from rlm_worlds.one_player_games import Heap
+
 from rlm_plugins.errors import RecipeError, nearest
 
 FORFEIT = -1.0
@@ -80,7 +82,7 @@ LINES = [tuple(map(int, line)) for line in ("012", "345", "678", "036", "147", "
 MARKS, FREE = "xo", "."
 
 
-class Nim(TwoPlayerGame):
+class Nim(Heap, TwoPlayerGame):
     """Take 1 to `take` from a heap; the player who takes the last one wins. The view is the heap."""
 
     rules = "Nim: the number is the heap. Answer how many to take, from 1 to 3. Who takes the last one wins. "
@@ -92,14 +94,6 @@ class Nim(TwoPlayerGame):
         return str(self.heap)
 
     public = view
-
-    def legal(self) -> list[str]:
-        return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
-
-    def best(self) -> list[str]:
-        """Return the one winning number, or every legal one in a lost position."""
-        remainder = self.heap % (self.take + 1)
-        return [str(remainder)] if remainder else self.legal()
 
     def move(self, move: str) -> None:
         self.heap -= int(move)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.equation.batch import Log, LogprobsOf
+from rlm_plugins.equation.batch import Generate, Log, LogprobsOf
 from rlm_plugins.equation.knobs import Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
@@ -66,7 +66,7 @@ class SeparateProposer(AuxiliaryPart):
         super().__init__("proposer", **vars(settings))
         self.proposals = Proposals()
 
-    def write(self, prompts: Sequence[Any], generate: Callable[..., Ids]) -> Ids:
+    def write(self, prompts: Sequence[Any], generate: Generate) -> Ids:
         """Return the token ids of one proposal per prompt."""
         with self.model.active():
             return generate(prompts)
@@ -95,9 +95,6 @@ class SeparateProposer(AuxiliaryPart):
         loss = policy_gradient_loss(advantages, lengths, "sequence_mean")
         norm = self.model.train_step(logprobs_of, batch.prompts, batch.completions, max(lengths), loss, step)
         log("self_play/proposer_norm", norm)
-
-
-Generate = Callable[..., list[list[int]]]
 
 
 class ProposeAndSolve:

@@ -64,7 +64,7 @@ def environment_spec(
         seed: Seed of the order and of the demonstrator.
     """
     examples = [
-        ({"prompt": [{"role": "user", "content": prompt}], **columns}, _is_held_out(prompt))
+        ({"prompt": [{"role": "user", "content": prompt}], **columns}, is_held_out(prompt))
         for prompt, columns in starts
     ]
     random.Random(f"order {seed}").shuffle(examples)
@@ -94,6 +94,6 @@ def _demonstrations(
     return moves
 
 
-def _is_held_out(prompt: str) -> bool:
+def is_held_out(prompt: str) -> bool:
     """Return True for one prompt in eight, by its hash."""
     return hashlib.sha256(prompt.encode()).digest()[0] % 8 == 0

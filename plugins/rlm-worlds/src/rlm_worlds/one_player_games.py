@@ -73,7 +73,23 @@ def walk(
     return environment_spec(partial(Walk, size), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)
 
 
-class Nim(Game):
+class Heap:
+    """A heap of Nim, of which 1 to `take` may be taken."""
+
+    heap: int
+    take: int
+
+    def legal(self) -> list[str]:
+        """Return the numbers that may be taken."""
+        return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
+
+    def best(self) -> list[str]:
+        """Return the one winning number, or every legal one in a lost position."""
+        remainder = self.heap % (self.take + 1)
+        return [str(remainder)] if remainder else self.legal()
+
+
+class Nim(Heap, Game):
     """Take 1 to `take` from a heap; taking the last one wins. Reward 1 for a win, 0 for a loss.
 
     Leaving a multiple of `take` + 1 wins. The opponent does so whenever it can, and takes one when it cannot. In a
@@ -88,14 +104,6 @@ class Nim(Game):
     def reset(self, heap: int, luck: int = 0) -> None:
         """Start with a heap; `luck` seeds the opponent's blunders."""
         self.heap, self._rng = heap, random.Random(f"{heap} {luck}")
-
-    def legal(self) -> list[str]:
-        return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
-
-    def best(self) -> list[str]:
-        """Return the one winning number, or every legal one in a lost position."""
-        remainder = self.heap % (self.take + 1)
-        return [str(remainder)] if remainder else self.legal()
 
     def move(self, move: str) -> tuple[str, float, bool]:
         self.heap -= int(move)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rlm_audit.case import Case, Generator
-from rlm_audit.kinds import fill
+from rlm_audit.kinds import Case, Generator, fill
 
 RIGHT = {
     "completion": (

@@ -1,4 +1,4 @@
-"""Programs without an answer pass no test, however it compares; they never receive an expected value."""
+"""Programs without an answer pass no test, however it compares; ordinary programs give their correct results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from rlm_sandbox import Call, Check, Limits, Local, Program
+from honest_programs import HONEST, HONEST_TESTS
+from rlm_sandbox import Call, Check, Limits, Local, Program, Stdin, same, same_text
 from rlm_sandbox.cheats import CHEATS, CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
 
 STYLES = json.loads(Path(__file__).with_name("comparison_styles.json").read_text(encoding="utf-8"))
@@ -92,3 +93,40 @@ def test_all_inputs_together_have_a_limit(sandbox: Local) -> None:
 def test_control_characters_of_errors_are_escaped(sandbox: Local) -> None:
     (output,) = sandbox.run(Program(r"def f(): raise ValueError('\x1b[2J\r\x00é')"), [Call("f")], PATIENT)
     assert output.error == r"ValueError: \x1b[2J\r\x00é"
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_program_gives_its_result(name: str, sandbox: Local) -> None:
+    source, cases = HONEST[name]
+    outputs = list(sandbox.run(Program(source), [given for given, _ in cases], PATIENT))
+    for output, (given, expected) in zip(outputs, cases, strict=True):
+        if output.status == "error":
+            assert isinstance(expected, str), output
+            assert output.error.startswith(expected), output
+        else:
+            assert output.status == "ok", output
+            fits = same_text if isinstance(given, Stdin) else same
+            assert fits(output.value, expected), output  # type: ignore[operator]
+
+
+def test_program_inherits_no_future_statement(sandbox: Local) -> None:
+    """Annotations are evaluated, as where the program is run by itself; those of the sandbox's own files are not."""
+    source = "def f(x: int): return f.__annotations__['x'] is int"
+    (output,) = sandbox.run(Program(source), [Call("f", (1,))], PATIENT)
+    assert (output.status, output.value) == ("ok", True)
+    script = "def f(x: int & None): pass\nprint(1)"
+    (output,) = sandbox.run(Program(script), [Stdin("")], PATIENT)
+    assert output.status == "error"
+    assert output.error.startswith("TypeError")
+
+
+@pytest.mark.parametrize("name", HONEST_TESTS)
+def test_honest_program_passes_its_tests(name: str, sandbox: Local) -> None:
+    case = HONEST_TESTS[name]
+    names, classes = tuple(case.names.split()), tuple(case.classes.split())
+    checks = [Check(source, case.setup, names, classes) for source in case.tests]
+    outputs = list(sandbox.run(Program(case.source), checks, PATIENT))
+    failed = [
+        (check.source, output.error) for check, output in zip(checks, outputs, strict=True) if output.status != "ok"
+    ]
+    assert failed == []

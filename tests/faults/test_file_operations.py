@@ -1,4 +1,4 @@
-"""A disk that is full or broken at any file operation of a run: the error names the file, and nothing saved is lost."""
+"""A kill, or a full or broken disk, at any file operation of a run: nothing saved is lost; an error names the file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_cases import KINDS, recipe, resume, weights
+from fault_cases import KINDS, check_last_save, recipe, resume, weights
 from fault_points import States, at_every_point, copied, error_of
 
 from rlm_plugins.cli import app
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.launch import launch
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F5")]
+pytestmark = pytest.mark.slow
 CODES = (errno.ENOSPC, errno.EIO)
 Failed = Callable[[int, str, int, int, str], None]
-CASES = [("adapter", 240), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
-"""Kind of run, and at which of its operations the disk fails: at every one, or every 240th."""
+EVERY_ONE = [pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS]
+"""Kind of run, and after how many of its operations there is a fault again."""
 
 
 def failing(folder: Path, every: int, parents: list[int], failed: Failed) -> Callable[[int, str], None]:
@@ -58,7 +58,8 @@ def failing(folder: Path, every: int, parents: list[int], failed: Failed) -> Cal
     return fail
 
 
-@pytest.mark.parametrize(("kind", "every"), CASES)
+@pytest.mark.faults(group="F5")
+@pytest.mark.parametrize(("kind", "every"), [("adapter", 240), *EVERY_ONE])
 def test_disk_fails_at_every_operation(tmp_path: Path, kind: str, every: int, cases: Any) -> None:
     file, out, into = recipe(tmp_path, kind, max_steps=2), tmp_path / "run", tmp_path / "states"
     states, told = States(out, into), tmp_path / "told.jsonl"
@@ -94,3 +95,29 @@ def test_disk_fails_at_every_operation(tmp_path: Path, kind: str, every: int, ca
                     launch(file, [], out=run, resume=True)
             else:
                 assert weights(resume(run)) == expected
+
+
+def killed_at_every_operation(folder: Path, kind: str) -> tuple[Path, dict[str, bytes], int]:
+    """Train once; return the folder of all states in which a kill would leave the run, its result, and their count."""
+    file, out, into = recipe(folder, kind, max_steps=2), folder / "run", folder / "states"
+    states = States(out, into)
+    count = at_every_point(lambda: launch(file, [], out=out), out, states.add, folder / "log")
+    return into, weights(out), count
+
+
+@pytest.mark.faults(group="F1")
+@pytest.mark.parametrize(("kind", "every"), [("critic", 144), *EVERY_ONE])
+def test_kill_at_every_operation(tmp_path: Path, kind: str, every: int, cases: Any) -> None:
+    """Kills after the last checkpoint are included: then only the steps after training are repeated."""
+    into, expected, count = killed_at_every_operation(tmp_path, kind)
+    found = list(copied(into))
+    assert count > len(found) > 60
+    for place, (number, operation, run) in enumerate(found):
+        with cases(f"{kind}, operation {number}: {operation}"):
+            check_last_save(run)
+            if not (run / "recipe.yaml").exists():
+                with pytest.raises(RlmError, match="there is no run to resume"):
+                    launch(tmp_path / f"{kind}.yaml", [], out=run, resume=True)
+            elif place % every == 0:
+                assert weights(resume(run)) == expected
+                assert json.loads((run / "summary.json").read_text())["after"] is not None

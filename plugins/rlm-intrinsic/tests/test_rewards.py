@@ -1,12 +1,13 @@
-"""Votes: contract, formulas against independent counts, ties and missing answers."""
+"""Votes against independent counts, with ties and missing answers; the random control; the contract of each reward."""
 
 from __future__ import annotations
 
 import random
 from statistics import multimode
+from types import SimpleNamespace
 
 import pytest
-from rlm_intrinsic import majority_vote, vote_share
+from rlm_intrinsic import language_consistency, majority_vote, random_reward, vote_share
 from rlm_testing import conformance
 
 FOURS = ["<answer>4</answer>", "<answer>4.0</answer>"]
@@ -16,6 +17,8 @@ known = {"completions": TEXTS}
 test_majority_laws = conformance("rlm_rewards", majority_vote, columns=known)
 test_threshold_laws = conformance("rlm_rewards", majority_vote, knobs={"threshold": 0.6}, columns=known)
 test_share_laws = conformance("rlm_rewards", vote_share, columns=known)
+test_coin_laws = conformance("rlm_rewards", random_reward)
+test_language_laws = conformance("rlm_rewards", language_consistency)
 
 
 def random_answers(rows: int) -> list[str]:
@@ -49,3 +52,12 @@ def test_threshold_on_the_majority() -> None:
     assert majority_vote(["q"] * 5, texts, seen.__setitem__, threshold=0.51) == [None] * 5
     assert seen == {"majority_vote/agreement": 0.5, "majority_vote/labelled": 0.0}
     assert majority_vote(["q"] * 5, texts, threshold=0.5) == [1.0, 1.0, 0.0, 0.0, 0.0]  # of the votes that were cast
+
+
+def test_random_reward_is_fair_and_changes_per_step() -> None:
+    texts = [str(n) for n in range(4000)]
+    first, again, later = (random_reward(["q"] * 4000, texts, SimpleNamespace(global_step=n)) for n in (3, 3, 4))
+    assert first == again
+    assert sum(first) / 4000 == pytest.approx(0.5, abs=0.03)  # four standard deviations
+    assert sum(x == y for x, y in zip(first, later, strict=True)) / 4000 == pytest.approx(0.5, abs=0.03)
+    assert sum(random_reward(["q"] * 4000, texts, probability=0.1)) / 4000 == pytest.approx(0.1, abs=0.02)
