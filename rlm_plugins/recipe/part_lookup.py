@@ -30,8 +30,6 @@ ORDERED = (
 """Pairs of knobs of one part of which the first is not larger than the second."""
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 """Recipe key → hook."""
-
-
 FOLDER_KNOB = "image_folder"
 """Name of the knob that holds a folder, by default that of the recipe."""
 

@@ -97,6 +97,16 @@ class SetsTrainer(Protocol):
 
 
 @runtime_checkable
+class DryRuns(Protocol):
+    """Predicts on a model without weights whether it is supported, and its memory: a generator.
+
+    `dry_run(model, config, **knobs)` returns why it falls back to transformers (or None), and bytes.
+    """
+
+    dry_run: Callable[..., tuple[str | None, int]]
+
+
+@runtime_checkable
 class Produces(Protocol):
     """Leaves or requires something else than a policy, such as `reward_model` or `successes`.
 
