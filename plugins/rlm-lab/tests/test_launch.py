@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import yaml
 from rlm_lab.launch import Launch, launch
 from typer.testing import CliRunner
 
+import rlm_plugins as rlm
 from rlm_plugins.cli.typer_app import app
 from rlm_plugins.errors import RlmError
+from rlm_plugins.registry import Registry
 
 RECIPE = """
 environment: {name: addition, digits: 1, train_rows: 64, test_rows: 0}
@@ -91,3 +95,54 @@ def test_check_plans_batch_memory_and_fall_backs(recipe: Path) -> None:
         assert shard[name] == -(-whole[name] // 8), name
     weights = whole["frozen weights"] + whole["trained weights"]
     assert plan["memory"]["generation"]["gathered weights"] == weights
+
+
+@pytest.fixture
+def of_a_folder(recipe: Path) -> Path:
+    spec: Any = rlm.part("model", "scratch", layers=1, hidden=32)()
+    spec.load().save_pretrained(recipe.parent / "base")
+    spec.tokenizer().save_pretrained(recipe.parent / "base")
+    text = RECIPE.replace("name: scratch, hidden: 32", "name: ./base")
+    recipe.write_text(text.replace("[accuracy]", "[accuracy, {name: length, limit: 8, weight: 0.1}]"))
+    return recipe
+
+
+VARIANTS = {name for name in Registry().names("rlm_algorithms") if name.endswith("@verl")}
+REFUSED = {f"{name}@verl" for name in ("gmpo", "flash_rl", "dppo_tv", "dppo_kl", "gdpo", "opd", "gkd_top")}
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS - REFUSED))
+def test_the_conventions_of_verl_are_its_own(of_a_folder: Path, name: str) -> None:
+    """What a variant `…@verl` sets differs in nothing from what verl does with the options that are printed."""
+    overrides = [f"algorithm={{name: {name}, shapers: [], filters: []}}"]
+    data = launch(Launch(of_a_folder, overrides, processes=2), "verl")
+    assert [line for line in data["differs"] if not line.startswith(("trainer.", "data."))] == []
+
+
+def test_verl_gets_the_numbers_of_a_recipe(of_a_folder: Path) -> None:
+    trainer = ["gradient_accumulation_steps=2", "steps_per_generation=4", "max_steps=6", "learning_rate=3e-5"]
+    overrides = ["algorithm.policy_loss.epsilon_high=0.28", *(f"trainer.{text}" for text in trainer)]
+    data = launch(Launch(of_a_folder, overrides, processes=2), "verl")
+    options = dict(text.split("=", 1) for text in shlex.split(data["command"]) if "=" in text)
+    wanted = {"algorithm.adv_estimator": "grpo", "data.train_batch_size": "8", "trainer.total_training_steps": "3"}
+    actor = {"ppo_mini_batch_size": "4", "clip_ratio_high": "0.28", "clip_ratio_c": "1000000000.0", "optim.lr": "3e-05"}
+    wanted |= {f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()}
+    assert options | wanted == options
+    assert "group_relative.eps: 0.0001, in verl 1e-06" in data["differs"]
+    with pytest.raises(RlmError, match=r"verl 0.9.1 has no option for 'signed'"):
+        launch(Launch(of_a_folder, ["algorithm.advantage=signed"]), "verl")
+    with pytest.raises(RlmError, match="expected whole groups of 4 in an optimizer step, got 2"):
+        launch(Launch(of_a_folder, ["trainer.per_device_train_batch_size=2", "trainer.steps_per_generation=2"]), "verl")
+
+
+def test_verl_gets_the_data_and_the_rewards(of_a_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(of_a_folder.parent)
+    (text,) = launch(Launch(Path(of_a_folder.name)), "verl")["files"].values()
+    Path("recipe_of_verl.py").write_text(text)
+    subprocess.run([sys.executable, "recipe_of_verl.py"], check=True)
+    score = runpy.run_path("recipe_of_verl.py")["compute_score"]
+    for row in datasets.Dataset.from_parquet("train.parquet").select(range(3)):
+        answer = row["reward_model"]["ground_truth"]
+        given = [score(row["data_source"], text, answer, row["extra_info"]) for text in (answer, "x")]
+        assert given[0] - given[1] == pytest.approx(1.0, abs=0.1)
+        assert row["prompt"][0]["role"] == "user"

@@ -12,8 +12,7 @@ from rlm_intrinsic.certainty import (
     token_entropy_loss,
 )
 from rlm_intrinsic.co_learners import CoLearners
-from rlm_intrinsic.language import language_consistency
-from rlm_intrinsic.majority import majority_vote, vote_share
+from rlm_intrinsic.majority import language_consistency, majority_vote, vote_share
 from rlm_plugins import hookimpl
 
 rlm_rewards = hookimpl(

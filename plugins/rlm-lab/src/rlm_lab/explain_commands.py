@@ -113,9 +113,7 @@ def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[A
         plugins = plugin_list.plugins(registry)
         return plugins, plugin_list.render(plugins)
     if list(names) == ["skill"]:
-        from rlm_lab.skill import skill
-
-        text = skill(registry)
+        text = plugin_list.skill(registry)
         return text, text
     if len(names) == 2 and all(registry.offers("rlm_algorithms", name) for name in names):
         comparison = algorithms.diff(names[0], names[1], registry)

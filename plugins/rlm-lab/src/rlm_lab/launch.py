@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,12 +17,16 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import located
 from rlm_plugins.run.recipe_argument import read
+from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.options import arguments as config_of
 from rlm_plugins.trainer.options import check_sharding
 from rlm_plugins.workers.distributed import planned
 
 CONFIG = "accelerate.yaml"
 PORT = 29500
+VERL: dict[str, Any] = tomllib.loads((files("rlm_lab") / "verl.toml").read_text())
+"""Slot, or kind of setting → what verl calls it."""
+ACTOR = "actor_rollout_ref.actor"
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def launch(plan: Launch, service: str) -> dict[str, Any]:
                 args = config_of(stage)
                 if stage.equation is not None:
                     check_sharding(stage, args)
-    return SERVICES[service](plan)
+    return verl(plan, stages, args) if service == "verl" else SERVICES[service](plan)
 
 
 def _filled(name: str, plan: Launch, **values: str) -> str:
@@ -113,7 +119,7 @@ def slurm(plan: Launch) -> dict[str, Any]:
 
 
 def skypilot(plan: Launch) -> dict[str, Any]:
-    """Return a task: the working directory with the recipe is sent to every machine."""
+    """Return a task that sends the working directory with the recipe to every machine."""
     command = plan.accelerate('"$SKYPILOT_NODE_RANK"', '"$HEAD"')
     task = _filled("task.yaml.txt", plan, accelerators=json.dumps(f"{plan.gpu}:{plan.processes}"), command=command)
     return {"files": {CONFIG: plan.config(), "task.yaml": task}, "command": f"sky launch -c {plan.name} task.yaml"}
@@ -136,7 +142,95 @@ def hf_jobs(plan: Launch) -> dict[str, Any]:
 SERVICES = {"torchrun": torchrun, "slurm": slurm, "skypilot": skypilot, "hf-jobs": hf_jobs}
 
 
+def options_of_parts(algorithm: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return option → value of the parts of a resolved section `algorithm`, and a line per knob that differs in verl.
+
+    Raises:
+        RlmError: verl has no such part.
+    """
+    options: dict[str, Any] = {}
+    differs: list[str] = []
+    # the policy loss first: other parts replace its loss_mode
+    for slot in sorted(algorithm.keys() - {"name"}, key=lambda slot: slot != "policy_loss"):
+        choice = algorithm[slot] or []
+        for part in choice if isinstance(choice, list) else [choice]:
+            name = part["name"].rpartition("/")[2]
+            if name not in VERL.get(slot, {}):
+                allowed = ", ".join(VERL.get(slot, ())) or "none here"
+                raise RlmError(f"verl 0.9.1 has no option for '{name}'", where=f"algorithm.{slot}", allowed=allowed)
+            _add_part(part, {"knobs": {}, "values": {}, "fixed": {}, **VERL[slot][name]}, options, differs)
+    if low := options.get(f"{ACTOR}.clip_ratio_low"):
+        options.setdefault(f"{ACTOR}.clip_ratio_high", low)
+    return options, differs
+
+
+def _add_part(part: Mapping[str, Any], entry: Mapping[str, Any], options: dict[str, Any], differs: list[str]) -> None:
+    """Add the options of a part to `options`, and its knobs with other values in verl to `differs`."""
+    idle = {"name", *entry.get("idle", ())} | ({"eps"} if part.get("scale") == "none" else set())
+    idle |= {"bound"} if part.get("estimator", "k3") != "k3" else set()  # verl clamps k3 only
+    options |= entry.get("set", {})
+    for knob, value in part.items():
+        fixed = entry["fixed"].get(knob)
+        if knob in entry["knobs"]:
+            options |= {} if value is None else {entry["knobs"][knob]: value}
+        elif str(value) in entry["values"].get(knob, {}):
+            options |= entry["values"][knob][str(value)]
+        elif knob not in idle and value != fixed and (value or fixed):
+            differs.append(f"{part['name']}.{knob}: {json.dumps(value)}, in verl {json.dumps(fixed)}")
+
+
+def options_of_trainer(args: Any, plan: Launch) -> tuple[dict[str, Any], list[str]]:
+    """Return option → value of TRL's settings, and what differs. verl counts prompts, and steps are generation batches.
+
+    Raises:
+        RlmError: An optimizer step has no whole number of groups.
+    """
+    options = {option: getattr(args, name) for name, options in VERL["trainer"].items() for option in options}
+    step = args.per_device_train_batch_size * plan.total * args.gradient_accumulation_steps
+    prompts, rest = divmod(step, args.num_generations)
+    if rest:
+        problem = f"expected whole groups of {args.num_generations} in an optimizer step, got {step} completions"
+        raise RlmError(problem, where="trainer.gradient_accumulation_steps")
+    updates = args.steps_per_generation // args.gradient_accumulation_steps
+    options |= {
+        "data.train_batch_size": prompts * updates,
+        f"{ACTOR}.ppo_mini_batch_size": prompts,
+        f"{ACTOR}.optim.lr_warmup_steps": args.warmup_steps,
+        "actor_rollout_ref.rollout.top_k": args.top_k or -1,
+        "trainer.nnodes": plan.nodes,
+        "trainer.n_gpus_per_node": plan.processes,
+        "trainer.total_epochs": math.ceil(args.num_train_epochs),
+    }
+    if args.max_steps > 0:
+        options["trainer.total_training_steps"] = math.ceil(args.max_steps / (updates * args.num_iterations))
+    kind = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
+    options[f"{ACTOR}.optim.lr_scheduler_type"] = schedule = VERL["schedules"].get(kind, "constant")
+    return options, [] if kind in VERL["schedules"] else [f"trainer.lr_scheduler_type: {kind}, here {schedule}"]
+
+
+def verl(plan: Launch, stages: Sequence[Stage], args: Any) -> dict[str, Any]:
+    """Return a file with data sets and reward, verl's command, and what ``differs`` there."""
+    (stage, *others), model = stages, stages[0].body["model"].get("path")
+    if others or stage.equation is None or model is None:
+        problem = "expected a recipe of one stage with a policy loss and a model by its `path`"
+        raise RlmError(problem, where=str(plan.recipe), hint="verl has no stages, and loads no other model")
+    options, differs = options_of_parts(stage.body["algorithm"])
+    settings, further = options_of_trainer(args, plan)
+    options |= {**settings, **VERL["constants"], "actor_rollout_ref.model.path": model}
+    adapter = {"r": 8, "lora_alpha": 8, **stage.lora} if stage.lora else {}
+    options |= {option: adapter[name] for name, option in VERL["lora"].items() if name in adapter}
+    if stage.critic is not None:
+        options |= {"critic.optim.lr": stage.critic.learning_rate or args.learning_rate, "critic.model.path": model}
+    values = {"name": stage.body["environment"]["name"], "overrides": list(plan.overrides), "recipe": str(plan.recipe)}
+    script = (files("rlm_lab") / "launch_files" / "recipe_of_verl.py.txt").read_text().format(**values)
+    lines = [f"'{key}={value if isinstance(value, str) else json.dumps(value)}'" for key, value in options.items()]
+    command = " \\\n  ".join(["python3 recipe_of_verl.py && python3 -m verl.trainer.main_ppo", *lines])
+    differs += [*further, VERL["prompts"]]
+    return {"files": {"recipe_of_verl.py": script}, "differs": differs, "command": command}
+
+
 def render(data: Mapping[str, Any]) -> str:
     """Return files and command as text, each file under its name."""
     parts = [f"# file {name}\n{text.rstrip()}" for name, text in data["files"].items()]
+    parts += ["\n".join(["# differs", *data["differs"]])] if data.get("differs") else []
     return "\n\n".join([*parts, f"# command\n{data['command']}"])

@@ -61,7 +61,8 @@ def launch(
     recipe: Recipe,
     overrides: Overrides = None,
     service: Annotated[
-        Literal["torchrun", "slurm", "skypilot", "hf-jobs"], typer.Option("--with", help="What starts the processes.")
+        Literal["torchrun", "slurm", "skypilot", "hf-jobs", "verl"],
+        typer.Option("--with", help="What starts the processes."),
     ] = "torchrun",
     nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
     processes: Annotated[int, typer.Option(min=1, help="Processes of each machine: one per GPU.")] = 1,

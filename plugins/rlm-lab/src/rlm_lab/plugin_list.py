@@ -1,11 +1,13 @@
-"""Names of all parts by recipe key, and the installed plugins with their parts or error, as data and as text."""
+"""Names of all parts by recipe key, the installed plugins with their parts or error, and the skill file for agents."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 from rlm_lab.part_changes import folded
+from rlm_lab.recipe_keys import recipe_keys
 from rlm_plugins.cli.output import third_party_traceback
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
@@ -25,9 +27,8 @@ def index(registry: Registry) -> dict[str, list[str]]:
 def render_index(names: dict[str, list[str]], width: int) -> str:
     """Return the names of the parts as text of at most `width` columns, and how to go on."""
     lines = fitted([(key, ", ".join(listed)) for key, listed in names.items()], width)
-    return "\n".join(
-        [*lines, "", "rlm explain NAME; rlm explain algorithms; rlm explain plugins; rlm explain grpo dapo"]
-    )
+    lines += ["", "rlm explain NAME; rlm explain algorithms; rlm explain plugins; rlm explain grpo dapo"]
+    return "\n".join(lines)
 
 
 def plugins(registry: Registry) -> list[Entry]:
@@ -84,3 +85,20 @@ def _part_lines(parts: dict[str, list[Entry]]) -> list[tuple[str, str, str]]:
         listed = folded((part["name"], part["about"]) for part in parts.get(hook.key, ()))
         lines += [(hook.key if not number else "", *line) for number, line in enumerate(listed)]
     return lines
+
+
+_LISTED = ("rlm_rewards", "rlm_algorithms", "rlm_environments")
+"""Hooks whose parts have a line each; of the others the names are listed."""
+
+
+def skill(registry: Registry) -> str:
+    """Return the skill as Markdown: its fixed part, then what the registry knows."""
+    keys = [f"- `{path}`: {key['doc']}" for path, key in recipe_keys().items() if "." not in path]
+    text = (files("rlm_lab") / "skill.md").read_text(encoding="utf-8")
+    sections = {"Keys of a recipe": keys}
+    for hook in _LISTED:
+        named = [(name, registry.find(hook, name)) for name in registry.names(hook) if "@" not in name]
+        sections[f"Names for `{HOOKS[hook].key}`"] = [f"- `{name}`: {about(part)}" for name, part in named]
+    others = {key: names for key, names in index(registry).items() if f"Names for `{key}`" not in sections}
+    sections["Other names"] = [f"- `{key}`: {', '.join(names)}" for key, names in others.items()]
+    return text + "".join(f"\n# {title}\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items())

@@ -1,10 +1,11 @@
-"""`conformance`: all laws of a hook as one parametrized test."""
+"""`conformance`: all laws of a hook as one parametrized test; and the law of the expected gradient."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -15,17 +16,11 @@ import rlm_testing as testing
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError, RlmError, nearest
 from rlm_plugins.registry.part import Part
-from rlm_testing import bias_law, environment_laws, equation_laws, reward_laws
-from rlm_testing.law import Law, LawBroken, Subject, battery, failure
+from rlm_testing import environment_laws, equation_laws, reward_laws
+from rlm_testing.law import Draw, Law, LawBroken, Subject, battery, failure, law
 from rlm_testing.reward_laws import require_columns
 
-__all__ = [
-    "bias_law",
-    "conformance",
-    "environment_laws",
-    "equation_laws",
-    "reward_laws",
-]  # importing laws registers them
+__all__ = ["conformance", "environment_laws", "equation_laws", "reward_laws"]  # importing laws registers them
 
 
 def conformance(
@@ -143,3 +138,34 @@ def report(law: Law, subject: Subject, broken: LawBroken) -> str:
 def _brief(value: object) -> str:
     text = repr(value.tolist() if hasattr(value, "tolist") else value)
     return text if len(text) < 400 else f"{text[:400]}…"
+
+
+def claims(subject: Subject) -> bool:
+    """Return True if the part has the attribute ``is_unbiased = True``."""
+    return bool(getattr(subject.part.target, "is_unbiased", False))
+
+
+def _applies(subject: Subject) -> bool:
+    return find_spec("rlm_lab") is not None and (claims(subject) or testing.measures_bias())
+
+
+@law("rlm_advantages", "rlm_importance", "rlm_policy_losses", applies=_applies, share=0)
+def bias(subject: Subject, draw: Draw) -> None:
+    """Check by `rlm explain --bias` that its expected gradient over every group is the exact one, if it claims so.
+
+    A part claims it by the attribute ``is_unbiased = True``. With ``--rlm-bias`` that of any other is printed, as
+    information (``pytest -rP`` shows it): a part may be biased on purpose. The law requires rlm-lab.
+    """
+    from rlm_lab.oracle import bias_of
+
+    try:
+        found = bias_of(subject.fresh())
+    except RlmError as error:
+        if claims(subject):
+            raise
+        print(f"{subject.part.name}: the bias is not measured: {error.problem}")
+        return
+    size = f"scale {found['scale']:.4g}, bias {found['bias']:.2%}, std of a group {found['std']:.3g}"
+    if claims(subject) and (found["bias"] or not found["scale"] > 0):
+        raise LawBroken(f"it claims to be unbiased, and its expected gradient has {size}", found)
+    print(f"{subject.part.name}: {size} of the exact gradient")

@@ -18,10 +18,6 @@ def spell(text: str, rng: random.Random) -> str:
     return text
 
 
-def _fraction_size(text: str, rng: random.Random) -> str:
-    return text.replace("\\frac", rng.choice(["\\dfrac", "\\tfrac", "\\cfrac", "\\nicefrac", "\\sfrac"]))
-
-
 def _growing_brackets(text: str, rng: random.Random) -> str:
     return re.sub(r"(?<!\\)[(\[]", r"\\left\g<0>", re.sub(r"(?<!\\)[)\]]", r"\\right\g<0>", text))
 
@@ -31,20 +27,8 @@ def _wide_signs(text: str, rng: random.Random) -> str:
     return re.sub(r"(?<=[\w)}])[+=](?=[\w(\\])", lambda sign: f"{space}{sign[0]}{space}", text)
 
 
-def _dollars(text: str, rng: random.Random) -> str:
-    return f"${text}$"
-
-
-def _full_stop(text: str, rng: random.Random) -> str:
-    return f"{text}."
-
-
 def _spaces(text: str, rng: random.Random) -> str:
     return f" {text.replace(',', ', ')} " if not re.search(r"\d,\d|\\,|\{,", text) else f" {text}  "
-
-
-def _display(text: str, rng: random.Random) -> str:
-    return rng.choice(["\\displaystyle ", "\\textstyle "]) + text
 
 
 def _color(text: str, rng: random.Random) -> str:
@@ -56,10 +40,6 @@ def _zero_width(text: str, rng: random.Random) -> str:
     if "\\boxed" in text:
         return text
     return rng.choice(["\u200b%s", "%s\u2060", "\ufeff%s", "%s\u200b\u200b"]) % text
-
-
-def _times(text: str, rng: random.Random) -> str:
-    return text.replace("\\cdot", "\\times")
 
 
 def _unicode(text: str, rng: random.Random) -> str:
@@ -74,6 +54,13 @@ def _other_digits(text: str, rng: random.Random) -> str:
 
 
 SPELLINGS: list[Callable[[str, random.Random], str]] = [
-    *(_fraction_size, _growing_brackets, _wide_signs, _dollars, _full_stop, _spaces, _display, _times, _unicode),
-    *(_other_digits, _color, _zero_width),
+    lambda text, rng: text.replace("\\frac", rng.choice(["\\dfrac", "\\tfrac", "\\cfrac", "\\nicefrac", "\\sfrac"])),
+    _growing_brackets,
+    _wide_signs,
+    lambda text, rng: f"${text}$",
+    lambda text, rng: f"{text}.",
+    _spaces,
+    lambda text, rng: rng.choice(["\\displaystyle ", "\\textstyle "]) + text,
+    lambda text, rng: text.replace("\\cdot", "\\times"),
+    *(_unicode, _other_digits, _color, _zero_width),
 ]
