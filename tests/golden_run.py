@@ -259,14 +259,13 @@ def main() -> int:
         return 0
     expected = json.loads(path.read_text())
     expected = {run: names for run, names in expected.items() if is_chosen(run)}
-    different = sorted(
-        f"{run}: {name}"
-        for run in {*expected, *actual}
-        for name in {*expected.get(run, {}), *actual.get(run, {})}
-        if expected.get(run, {}).get(name) != actual.get(run, {}).get(name)
+    recorded = [(run, name) for run, names in sorted(expected.items()) for name in sorted(names)]
+    different = [key for key in recorded if actual.get(key[0], {}).get(key[1]) != expected[key[0]][key[1]]]
+    print("\n".join(map(": ".join, different[:200])))
+    new = sum(map(len, actual.values())) - len(recorded)
+    print(
+        f"{len(actual)} runs, {len(expected)} recorded: {len(different)} of {len(recorded)} hashes differ; {new} are new"
     )
-    print("\n".join(different[:200]))
-    print(f"{len(actual)} of {len(expected)} runs, {sum(map(len, expected.values()))} hashes: {len(different)} differ")
     return bool(different)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,22 @@ def test_two_processes_that_shard_train_as_one(folder: Path, config: str, monkey
         assert found.keys() == expected.keys()
         for key, x in expected.items():
             torch.testing.assert_close(found[key], x, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_a_sharded_run_resumes_on_as_many_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AdamW: PyTorch cannot broadcast the optimizer state of SGD, which is empty."""
+    saves = ("trainer.optim=adamw_torch", "trainer.save_strategy=steps", "trainer.save_steps=2")
+    run = folder / "resumed"
+    for attempt in range(2):
+        launch(folder, "fsdp2", [(str(folder / "rl.yaml"), str(run), [*BOTH, *HALVES, *saves])], monkeypatch)
+        (stage,) = run.glob("01-*")
+        if attempt == 0:
+            expected = weights(run)
+            (stage / "done").unlink()
+            shutil.rmtree(stage / "adapter")
+            shutil.rmtree(stage / "checkpoint-3", ignore_errors=True)
+    torch.testing.assert_close(weights(run), expected)
 
 
 @pytest.mark.parametrize(

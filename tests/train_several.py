@@ -21,9 +21,9 @@ Job = tuple[str, str, Sequence[str]]
 
 
 def train_all(jobs: Iterable[Job]) -> None:
-    """Train one recipe after another."""
+    """Train one recipe after another; resume a run whose folder exists."""
     for recipe, folder, overrides in jobs:
-        train(*read(Path(recipe), overrides), Path(folder))
+        train(*read(Path(recipe), overrides), Path(folder), resume=Path(folder).exists())
 
 
 def main() -> None:

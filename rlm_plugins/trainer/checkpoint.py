@@ -199,7 +199,7 @@ def loading(checkpoint: str | Path | None) -> Iterator[None]:
     except Exception as error:
         reason = next((line for line in str(error).splitlines() if "weights_only" not in line), "not a file of tensors")
         problem = f"the checkpoint cannot be loaded: {type(error).__name__}: {reason}"
-        hint = "if the recipe is that of the run, remove this folder: an earlier checkpoint is used then"
+        hint = "if recipe and sharding are those of the run, remove this folder: an earlier checkpoint is used then"
         raise RlmError(problem, where=str(checkpoint), hint=hint) from None
 
 
