@@ -263,9 +263,8 @@ def main() -> int:
     different = [key for key in recorded if actual.get(key[0], {}).get(key[1]) != expected[key[0]][key[1]]]
     print("\n".join(map(": ".join, different[:200])))
     new = sum(map(len, actual.values())) - len(recorded)
-    print(
-        f"{len(actual)} runs, {len(expected)} recorded: {len(different)} of {len(recorded)} hashes differ; {new} are new"
-    )
+    count = f"{len(different)} of {len(recorded)} hashes differ, {new} are new"
+    print(f"{len(actual)} runs, {len(expected)} recorded: {count}")
     return bool(different)
 
 
