@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-LORA = "{r: 16, lora_alpha: 32, target_modules: all-linear}"
+ADAPTER = "{r: 16, lora_alpha: 32, target_modules: all-linear}"
 """`model.lora` in hints: without `lora_alpha` PEFT has 8, a scale of 0.5 at this rank, and short runs did not learn."""
-TRAIN_ADAPTER = f"train an adapter: `model: {{lora: {LORA}}}`"
+TRAIN_ADAPTER = f"train an adapter: `model: {{lora: {ADAPTER}}}`"
 
 
 class RlmError(Exception):

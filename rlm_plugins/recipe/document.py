@@ -16,7 +16,7 @@ import pydantic_core
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.equation.hooks import option_hint
-from rlm_plugins.errors import LORA, RecipeError, describe, expected, mistyped, nearest_file
+from rlm_plugins.errors import ADAPTER, RecipeError, describe, expected, mistyped, nearest_file
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes, parse_path, position
 from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, folder_name, keys_of_section
@@ -370,7 +370,7 @@ def _require_effect(draft: Draft, address: Path, stage_paths: list[Path]) -> Non
 _REQUIRED = ("model", "environment", "algorithm")
 _EXAMPLES: dict[str | int, str] = {
     "model": "model: Qwen/Qwen3-0.6B",
-    "lora": f"lora: {LORA}",
+    "lora": f"lora: {ADAPTER}",
     "environment": "environment: addition",
     "rewards": "rewards: [accuracy]",
     "algorithm": "algorithm: grpo",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_fast.workload import KEY, Forecast
-from rlm_plugins.errors import LORA, RlmError
+from rlm_plugins.errors import ADAPTER, RlmError
 from rlm_plugins.recipe import document
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -31,7 +31,7 @@ FAMILIES: Mapping[str, Any] = tomllib.loads((files("rlm_fast") / "models.toml").
 """Family → size → fields of its config; `common`: those of all sizes."""
 LENGTHS = [256 * 2**n for n in range(8)]
 GROUPS = [2 * 2**n for n in range(7)]
-MODES = {"LoRA": LORA, "4-bit": "", "full": "null"}
+MODES = {"LoRA": ADAPTER, "4-bit": "", "full": "null"}
 """Column of the table → `model.lora`; `4-bit` has the adapter of `LoRA`."""
 SHARE = 0.9
 """Share of the card that the estimate may fill: CUDA's context and fragmentation are not part of it."""

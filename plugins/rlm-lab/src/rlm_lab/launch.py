@@ -205,7 +205,8 @@ def options_of_trainer(args: Any, plan: Launch) -> tuple[dict[str, Any], list[st
         options["trainer.total_training_steps"] = math.ceil(args.max_steps / (updates * args.num_iterations))
     kind = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
     options[f"{ACTOR}.optim.lr_scheduler_type"] = schedule = VERL["schedules"].get(kind, "constant")
-    return options, [] if kind in VERL["schedules"] else [f"trainer.lr_scheduler_type: {kind}, here {schedule}"]
+    differs = [] if kind in VERL["schedules"] else [f"trainer.lr_scheduler_type: {kind}, here {schedule}"]
+    return options, [*differs, VERL["prompts"]]
 
 
 def verl(plan: Launch, stages: Sequence[Stage], args: Any) -> dict[str, Any]:
@@ -223,10 +224,10 @@ def verl(plan: Launch, stages: Sequence[Stage], args: Any) -> dict[str, Any]:
         options |= {"critic.optim.lr": stage.critic.learning_rate or args.learning_rate, "critic.model.path": model}
     values = {"name": stage.body["environment"]["name"], "overrides": list(plan.overrides), "recipe": str(plan.recipe)}
     script = (files("rlm_lab") / "launch_files" / "recipe_of_verl.py.txt").read_text().format(**values)
-    lines = [f"'{key}={value if isinstance(value, str) else json.dumps(value)}'" for key, value in options.items()]
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in options.items()}
+    lines = [shlex.quote(f"{key}={text}") for key, text in texts.items()]
     command = " \\\n  ".join(["python3 recipe_of_verl.py && python3 -m verl.trainer.main_ppo", *lines])
-    differs += [*further, VERL["prompts"]]
-    return {"files": {"recipe_of_verl.py": script}, "differs": differs, "command": command}
+    return {"files": {"recipe_of_verl.py": script}, "differs": [*differs, *further], "command": command}
 
 
 def render(data: Mapping[str, Any]) -> str:
