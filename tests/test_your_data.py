@@ -38,7 +38,7 @@ def test_the_guide_from_a_file_to_an_adapter(
         outputs.append(result.output)
     check, signal, train, evaluation = outputs
     assert "license: not stated" in check
-    assert "4 prompts × 4 completions" in signal
+    assert "4 prompts (whole steps of 2) × 4 completions" in signal
     assert "recipe: held-out accuracy" in train
     assert "mean@4" in evaluation
     scope: dict[str, Any] = {}

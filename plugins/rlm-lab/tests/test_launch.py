@@ -113,7 +113,7 @@ REFUSED = {f"{name}@verl" for name in ("gmpo", "flash_rl", "dppo_tv", "dppo_kl",
 
 @pytest.mark.parametrize("name", sorted(VARIANTS - REFUSED))
 def test_the_conventions_of_verl_are_its_own(of_a_folder: Path, name: str) -> None:
-    """What a variant `…@verl` sets differs in nothing from what verl does with the options that are printed."""
+    """Nothing that a variant `…@verl` sets differs from what verl does with the options that are printed."""
     overrides = [f"algorithm={{name: {name}, shapers: [], filters: []}}"]
     data = launch(Launch(of_a_folder, overrides, processes=2), "verl")
     assert [line for line in data["differs"] if not line.startswith(("trainer.", "data."))] == []
