@@ -93,19 +93,29 @@ def test_two_processes_that_shard_train_as_one(folder: Path, config: str, monkey
 
 
 @pytest.mark.slow
-def test_a_sharded_run_resumes_on_as_many_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sharded_run_resumes_on_two_processes_and_on_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With AdamW: PyTorch cannot broadcast the optimizer state of SGD, which is empty."""
     saves = ("trainer.optim=adamw_torch", "trainer.save_strategy=steps", "trainer.save_steps=2")
-    run = folder / "resumed"
-    for attempt in range(2):
-        launch(folder, "fsdp2", [(str(folder / "rl.yaml"), str(run), [*BOTH, *HALVES, *saves])], monkeypatch)
-        (stage,) = run.glob("01-*")
-        if attempt == 0:
-            expected = weights(run)
-            (stage / "done").unlink()
-            shutil.rmtree(stage / "adapter")
-            shutil.rmtree(stage / "checkpoint-3", ignore_errors=True)
-    torch.testing.assert_close(weights(run), expected)
+    recipe = str(folder / "rl.yaml")
+    jobs = [(recipe, str(folder / "resumed" / name), [*BOTH, *saves, *case]) for name, case in CASES.items()]
+    halves = [(recipe, run, [*overrides, *HALVES]) for recipe, run, overrides in jobs]
+    launch(folder, "fsdp2", halves, monkeypatch)
+    expected = {run: (weights(Path(run)), numbers(Path(run))[-1]) for _, run, _ in jobs}
+    for resume in (lambda: launch(folder, "fsdp2", halves, monkeypatch), lambda: train_all(jobs)):
+        for run in expected:
+            interrupt(Path(run))
+        resume()
+        for run, (result, last) in expected.items():
+            torch.testing.assert_close(weights(Path(run)), result, rtol=2e-5, atol=2e-5)
+            assert numbers(Path(run))[-1] == pytest.approx(last, rel=2e-5, abs=2e-5)
+
+
+def interrupt(run: Path) -> None:
+    """Remove what a run wrote after the checkpoint of its second step."""
+    (stage,) = run.glob("01-*")
+    (stage / "done").unlink()
+    for name in ("adapter", "model", "checkpoint-3"):
+        shutil.rmtree(stage / name, ignore_errors=True)
 
 
 @pytest.mark.parametrize(

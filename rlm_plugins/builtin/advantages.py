@@ -195,9 +195,4 @@ def _standard_score(
 
 @hookimpl
 def rlm_advantages() -> dict[str, object]:
-    return {
-        "group_relative": group_relative,
-        "leave_one_out": leave_one_out,
-        "gae": gae,
-        "per_reward": per_reward,
-    }
+    return {"group_relative": group_relative, "leave_one_out": leave_one_out, "gae": gae, "per_reward": per_reward}

@@ -123,8 +123,4 @@ keep_successes.produces = "successes"  # type: ignore[attr-defined]
 
 @hookimpl
 def rlm_callbacks() -> dict[str, object]:
-    return {
-        "stop_at": stop_at,
-        "stop_at_zero_advantage": stop_at_zero_advantage,
-        "keep_successes": keep_successes,
-    }
+    return {"stop_at": stop_at, "stop_at_zero_advantage": stop_at_zero_advantage, "keep_successes": keep_successes}

@@ -94,8 +94,4 @@ successes.produces = "successes"  # type: ignore[attr-defined]
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
-    return {
-        "addition": addition,
-        "dataset": dataset,
-        "successes": successes,
-    }
+    return {"addition": addition, "dataset": dataset, "successes": successes}

@@ -77,9 +77,4 @@ for _ratio in (sequence, sequence_sum):
 
 @hookimpl
 def rlm_importance() -> dict[str, object]:
-    return {
-        "token": token,
-        "sequence": sequence,
-        "sequence_sum": sequence_sum,
-        "sequence_token": sequence_token,
-    }
+    return {"token": token, "sequence": sequence, "sequence_sum": sequence_sum, "sequence_token": sequence_token}

@@ -180,10 +180,4 @@ class Trl:
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    return {
-        "accuracy": accuracy,
-        "format": format,
-        "length": length,
-        "trl": Trl,
-        "episode_return": episode_return,
-    }
+    return {"accuracy": accuracy, "format": format, "length": length, "trl": Trl, "episode_return": episode_return}

@@ -105,12 +105,7 @@ def by_turn(turn_rewards: Float[torch.Tensor, "B T"], *, scale: float = 1.0) -> 
 
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
-    return {
-        "overlong": overlong,
-        "bounded": bounded,
-        "kl_in_reward": kl_in_reward,
-        "by_turn": by_turn,
-    }
+    return {"overlong": overlong, "bounded": bounded, "kl_in_reward": kl_in_reward, "by_turn": by_turn}
 
 
 def nonzero_std(
@@ -142,6 +137,4 @@ def nonzero_std(
 
 @hookimpl
 def rlm_filters() -> dict[str, object]:
-    return {
-        "nonzero_std": nonzero_std,
-    }
+    return {"nonzero_std": nonzero_std}

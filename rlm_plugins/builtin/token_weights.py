@@ -86,8 +86,4 @@ def quantile(x: Float[torch.Tensor, "B"], share: float) -> Float[torch.Tensor, "
 
 @hookimpl
 def rlm_token_weights() -> dict[str, object]:
-    return {
-        "mask_truncated": mask_truncated,
-        "top_entropy": top_entropy,
-        "off_policy_mask": off_policy_mask,
-    }
+    return {"mask_truncated": mask_truncated, "top_entropy": top_entropy, "off_policy_mask": off_policy_mask}

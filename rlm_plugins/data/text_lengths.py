@@ -96,9 +96,7 @@ def _telling(tokenizer: Any, examples: Examples) -> list[int]:
     return numbers
 
 
-def _of_every_character(
-    examples: Iterable[tuple[int, Mapping[str, Any]]],
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _of_every_character(examples: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield number and example of those with a new character or form of conversation: a few dozen stand for all."""
     seen: set[str] = set()
     seen_forms: set[Any] = set()

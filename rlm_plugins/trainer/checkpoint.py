@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import set_peft_model_state_dict
 from transformers import TrainerCallback
 
 from rlm_plugins.durable import stop_signals
@@ -28,6 +29,7 @@ from rlm_plugins.registry.part import Bound
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 STATE = "trainer_state.json"
+FSDP_WEIGHTS = "pytorch_model_fsdp.bin"
 _WRITE_ERRORS = (
     "SafetensorError",
     "PytorchStreamWriter",
@@ -81,13 +83,23 @@ class DurableCheckpoints:
 
     def _load_from_checkpoint(self, checkpoint: str, *args: Any, **options: Any) -> None:
         with loading(checkpoint):
-            super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]
+            if self._is_gathered(checkpoint):
+                load_gathered_weights(self.model, Path(checkpoint))  # type: ignore[attr-defined]
+            else:
+                super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with loading(checkpoint):
-            super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+            if checkpoint and self._is_gathered(checkpoint):
+                load_gathered_states(self, Path(checkpoint))
+            else:
+                super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
         if checkpoint and self.rescales_rates:
             rescale_rates(self)
+
+    def _is_gathered(self, checkpoint: str) -> bool:
+        """Return True if a run that FSDP sharded wrote a checkpoint, and this one is not sharded."""
+        return Path(checkpoint, FSDP_WEIGHTS).is_file() and not self.is_fsdp_enabled  # type: ignore[attr-defined]
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with loading(checkpoint):
@@ -121,6 +133,25 @@ class DurableCheckpoints:
 
     def _write_extras(self, folder: Path) -> None:
         """Write further files into a checkpoint; called on the main process."""
+
+
+def load_gathered_weights(model: Any, checkpoint: Path) -> None:
+    """Load the weights that FSDP gathered from its processes; transformers loads them with FSDP alone."""
+    state = torch.load(checkpoint / FSDP_WEIGHTS, map_location="cpu", weights_only=True)
+    if hasattr(model, "peft_config"):
+        set_peft_model_state_dict(model, state)
+    else:
+        model.load_state_dict(state)
+
+
+def load_gathered_states(trainer: Any, checkpoint: Path) -> None:
+    """Load optimizer, whose state FSDP stores by the names of the weights, and scheduler."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    whole = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(trainer.model, trainer.optimizer.optimizer, state, options=whole)
+    trainer.lr_scheduler.load_state_dict(torch.load(checkpoint / "scheduler.pt", weights_only=True))
 
 
 def rescale_rates(trainer: Any) -> None:

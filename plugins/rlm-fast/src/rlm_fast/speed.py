@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -122,15 +122,7 @@ class Speed(Section):
         return [*generation_lines(stage, args), *fast_path_lines(stage, args), tuning.line(self)]
 
 
-NO_SPEED = Speed(
-    padding_free=False,
-    skip_zero_advantage=False,
-    group_micro_batches=False,
-    reuse_old_logprobs=False,
-    merge_micro_batches=False,
-    fused_lora=False,
-    tune_kernels=False,
-)
+NO_SPEED = Speed(**{field.name: False for field in fields(Speed) if field.default is True})
 """All optimizations off: TRL's own passes and micro-batches."""
 
 
