@@ -6,7 +6,7 @@
 #   make test-full
 # one that takes about half an hour on two cores:
 #   make bench-rows   trains the algorithms that have no result yet
-# two that measure a step against stock TRL: a minute, and a quarter of an hour including every table
+# two that measure a step against stock TRL: four minutes, and half an hour including every table
 #   make bench        make bench-full
 # one for a GPU: checks that the fast paths equal the plain ones there, and writes the table against stock TRL
 #   make gpu

@@ -1,4 +1,4 @@
-"""Time of a step against stock TRL: ``python benchmarks/grpo_speed.py`` (a minute), ``--full`` (a quarter of an hour).
+"""Time of a step against stock TRL: ``python benchmarks/grpo_speed.py`` (four minutes), ``--full`` (half an hour).
 
 Arms that differ only in the trainer (`speed_arms.py`) take the same steps of the same workloads
 (`speed_workloads.py`) in one process, in rotating order. First the gate (`speed_gate.py`): samples, gradients and
