@@ -31,7 +31,7 @@ os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 MACHINE = ("fast", "engines", "audit", "view", "lab", "algorithms", "interop", "judge", "worlds")
 """Plugins of packages that the tests of the core use; the others, with rewards and environments, are hidden."""
 LONG = ROOT / "tests" / "long_tests.txt"
-"""Written by `benchmarks/test_seconds.py`: a test, and how many of its cases `make test` runs."""
+"""Written by `benchmarks/test_seconds.py`: a test, and how many of its cases `make test` and `make test-full` run."""
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points
 
@@ -61,17 +61,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to `make test-full` what `long_tests.txt` lists: a test, or all but some evenly spaced cases of it."""
-    kept = dict(line.split() for line in LONG.read_text(encoding="utf-8").splitlines())
+    """Leave to `make test-full` what `long_tests.txt` lists: all but some evenly spaced cases, then a sample."""
+    listed = [line.split() for line in LONG.read_text(encoding="utf-8").splitlines()]
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for name in kept.keys() & cases:
-        stay = int(kept[name])
-        here = cases[name][:: -(-len(cases[name]) // stay)] if stay else []
-        for item in cases[name]:
-            if item not in here:
-                item.add_marker("full")
+    for name, *counts in listed:
+        rest = cases.get(name, [])
+        for marker, count in zip(("full", "matrix"), counts, strict=False):
+            spaced = {rest[number * len(rest) // int(count)] for number in range(min(int(count), len(rest)))}
+            rest = [item for item in rest if item not in spaced]
+            for item in rest:
+                item.add_marker(marker)
 
 
 def pytest_collection_finish() -> None:

@@ -81,7 +81,7 @@ def test_same_seed_repeats_and_others_differ() -> None:
     ("name", "share"),
     [
         *((name, 12) for name in FAMILIES if name != "gym"),  # its package draws from these
-        *(pytest.param(name, 40 if name == "gym" else None, marks=pytest.mark.full) for name in FAMILIES),
+        *(pytest.param(name, 12 if name == "gym" else None, marks=pytest.mark.full) for name in FAMILIES),
     ],
 )
 def test_each_class_generates_cases_of_one_verdict(
