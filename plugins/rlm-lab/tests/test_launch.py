@@ -122,13 +122,14 @@ def test_the_conventions_of_verl_are_its_own(of_a_folder: Path, name: str) -> No
 def test_verl_gets_the_numbers_of_a_recipe(of_a_folder: Path) -> None:
     trainer = ["gradient_accumulation_steps=2", "steps_per_generation=4", "max_steps=6", "learning_rate=3e-5"]
     overrides = ["algorithm.policy_loss.epsilon_high=0.28", *(f"trainer.{text}" for text in trainer)]
+    overrides.append("algorithm.penalties=[{name: kl, beta: 0.1, estimator: k2, bound: 5}]")  # verl clamps k3 only
     data = launch(Launch(of_a_folder, overrides, processes=2), "verl")
     options = dict(text.split("=", 1) for text in shlex.split(data["command"]) if "=" in text)
     wanted = {"algorithm.adv_estimator": "grpo", "data.train_batch_size": "8", "trainer.total_training_steps": "3"}
     actor = {"ppo_mini_batch_size": "4", "clip_ratio_high": "0.28", "clip_ratio_c": "1000000000.0", "optim.lr": "3e-05"}
     wanted |= {f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()}
     assert options | wanted == options
-    assert "group_relative.eps: 0.0001, in verl 1e-06" in data["differs"]
+    assert {"group_relative.eps: 0.0001, in verl 1e-06", "kl.bound: 5.0, in verl null"} <= {*data["differs"]}
     with pytest.raises(RlmError, match=r"verl 0.9.1 has no option for 'signed'"):
         launch(Launch(of_a_folder, ["algorithm.advantage=signed"]), "verl")
     with pytest.raises(RlmError, match="expected whole groups of 4 in an optimizer step, got 2"):

@@ -166,11 +166,14 @@ def options_of_parts(algorithm: Mapping[str, Any]) -> tuple[dict[str, Any], list
 
 def _add_part(part: Mapping[str, Any], entry: Mapping[str, Any], options: dict[str, Any], differs: list[str]) -> None:
     """Add the options of a part to `options`, and its knobs with other values in verl to `differs`."""
-    idle = {"name", *entry.get("idle", ())} | ({"eps"} if part.get("scale") == "none" else set())
-    idle |= {"bound"} if part.get("estimator", "k3") != "k3" else set()  # verl clamps k3 only
+    idle, all_fixed = {"name", *entry.get("idle", ())}, dict(entry["fixed"])
+    for knob, by_value in entry.get("with", {}).items():
+        case = by_value.get(str(part[knob]), {})
+        idle.update(case.get("idle", ()))
+        all_fixed |= case.get("fixed", {})
     options |= entry.get("set", {})
     for knob, value in part.items():
-        fixed = entry["fixed"].get(knob)
+        fixed = all_fixed.get(knob)
         if knob in entry["knobs"]:
             options |= {} if value is None else {entry["knobs"][knob]: value}
         elif str(value) in entry["values"].get(knob, {}):
