@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LONG = Path(__file__).parents[1] / "tests" / "long_tests.txt"
-LONGEST, OF_CASES, OF_FULL = 2.0, 1.0, 45.0
+LONGEST, OF_CASES, OF_FULL = 2.0, 1.0, 20.0
 """Seconds of one test in `make test`, of all cases of one test there, and of these in `make test-full`."""
 LINE = re.compile(r"([0-9.]+)s (?:setup|call|teardown) +(.+)")
 
@@ -34,7 +34,7 @@ def seconds_of(logs: Sequence[str]) -> dict[str, float]:
 def cases_that_stay(seconds: Mapping[str, float]) -> dict[str, list[int]]:
     """Return the tests that are too long, how many of their cases stay, and how many the full tier runs if not all.
 
-    >>> cases_that_stay({"a": 3.0, "b": 1.0, "c[1]": 2.0, "c[2]": 0.5, "d[1]": 40, "d[2]": 6})
+    >>> cases_that_stay({"a": 3.0, "b": 1.0, "c[1]": 2.0, "c[2]": 0.5, "d[1]": 20, "d[2]": 6})
     {'a': [0], 'c': [1], 'd': [0, 1]}
     """
     tests: dict[str, list[float]] = defaultdict(list)

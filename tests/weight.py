@@ -23,7 +23,7 @@ LIMITS = {
     "lines of core and packages": 68_000,
     "lines of tests": 46_000,
     "modules behind `from rlm_plugins import GRPOTrainer`": 60,
-    "lines of the core behind it": 11_031,
+    "lines of the core behind it": 11_043,
     "packages": 18,
 }
 DOOR = """

@@ -84,6 +84,18 @@ class SFTTrainer(DurableCheckpoints, trl.SFTTrainer):  # type: ignore[misc]
 class RewardTrainer(DurableCheckpoints, trl.RewardTrainer):  # type: ignore[misc]
     """TRL's `RewardTrainer`, whose checkpoints are complete or absent; arguments as there."""
 
+    def __init__(
+        self,
+        model: PreTrainedModel | PeftModel | str,
+        args: trl.RewardConfig | None = None,
+        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
+        eval_dataset: Dataset | IterableDataset | Mapping[str, Dataset | IterableDataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        **arguments: Unpack[SupervisedArguments],
+    ) -> None:
+        super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **arguments)
+
 
 class GRPOTrainer(EquationTrainer):
     """TRL's `GRPOTrainer`, whose objective is an algorithm of parts.
