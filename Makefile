@@ -33,8 +33,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # rlm-example is installed by the tests of the first journey
 PLUGINS := $(filter-out rlm-gym rlm-example, $(patsubst plugins/%/pyproject.toml, %, $(wildcard plugins/*/pyproject.toml)))
-# reasoning-gym requires pycosat, which pip compiles; without a C compiler everything else is installed
 NO_DEEPSPEED := 'DeepSpeed is not installed and its tests are skipped: it comes from PyPI'
+# reasoning-gym requires pycosat, which pip compiles; without a C compiler everything else is installed
 NO_GYM := 'rlm-gym is not installed and its tests are skipped: it requires a C compiler (gcc or clang)'
 
 # Small models are faster on one thread per process, and results do not depend on the number of cores.

@@ -1,8 +1,8 @@
 """Choose the tests that `make test` leaves to `make test-full`: ``python benchmarks/test_seconds.py LOG …``.
 
 A log is the output of pytest with ``--durations=0 --durations-min=0``, of a tier or of both. A test of more than two
-seconds is left to the full tier. Of one with many cases, those stay that take a second in all. If the others take
-longer than `OF_FULL`, the full tier runs a sample. The script writes `tests/long_tests.txt` anew.
+seconds is left to the full tier. Of one with many cases, those stay that take a second in all. If there are more
+than `MANY`, which take longer than `OF_FULL`, the full tier runs a sample. The script writes `tests/long_tests.txt`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 LONG = Path(__file__).parents[1] / "tests" / "long_tests.txt"
 LONGEST, OF_CASES, OF_FULL = 2.0, 1.0, 20.0
 """Seconds of one test in `make test`, of all cases of one test there, and of these in `make test-full`."""
+MANY = 12
+"""Up to so many cases of a test each have a reason of their own."""
 LINE = re.compile(r"([0-9.]+)s (?:setup|call|teardown) +(.+)")
 
 
@@ -34,8 +36,8 @@ def seconds_of(logs: Sequence[str]) -> dict[str, float]:
 def cases_that_stay(seconds: Mapping[str, float]) -> dict[str, list[int]]:
     """Return the tests that are too long, how many of their cases stay, and how many the full tier runs if not all.
 
-    >>> cases_that_stay({"a": 3.0, "b": 1.0, "c[1]": 2.0, "c[2]": 0.5, "d[1]": 20, "d[2]": 6})
-    {'a': [0], 'c': [1], 'd': [0, 1]}
+    >>> cases_that_stay({"a": 3.0, "b": 1.0, "c[1]": 2.0, "c[2]": 0.5, **{f"d[{case}]": 5.0 for case in range(20)}})
+    {'a': [0], 'c': [1], 'd': [0, 4]}
     """
     tests: dict[str, list[float]] = defaultdict(list)
     for test, duration in seconds.items():
@@ -47,7 +49,7 @@ def cases_that_stay(seconds: Mapping[str, float]) -> dict[str, list[int]]:
             stay[test] = [0]
         elif len(durations) > 1 and sum(durations) > LONGEST:
             stay[test] = [max(1, int(OF_CASES / mean))]
-        if len(durations) > 1 and sum(durations) > OF_FULL:
+        if len(durations) > MANY and sum(durations) > OF_FULL:
             stay[test].append(max(1, int(OF_FULL / mean)))
     return {test: counts for test, counts in stay.items() if counts[0] < len(tests[test])}
 
