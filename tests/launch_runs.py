@@ -24,7 +24,7 @@ def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
 def python(processes: int, *program: str, cwd: Path, config: Path | None = None) -> None:
     """Run a program, under `accelerate launch` for several processes, with a config of accelerate or DDP."""
     door = [sys.executable]
-    if processes > 1:
+    if processes > 1 or config:
         options = ["--multi_gpu", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
         options = options if config is None else ["--config_file", str(config)]
         options += ["--num_processes", str(processes), "--main_process_port", "0"]

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +15,22 @@ import pytest
 import torch
 from launch_runs import ROOT, logged, python, reinforcement, supervised
 from safetensors.torch import load_file
-from train_several import train_all
+from train_several import Job, train_all
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.stage import Critic
 from rlm_plugins.trainer.options import check_sharding
 
 LAUNCH = ROOT / "plugins" / "rlm-lab" / "src" / "rlm_lab" / "accelerate_configs"
-SHORT = ("max_steps=3", "optim=sgd", "learning_rate=0.1", "num_iterations=2", "save_strategy=steps", "save_steps=2")
+SHORT = (
+    "max_steps=3",
+    "optim=sgd",
+    "lr_scheduler_type=linear",
+    "learning_rate=0.1",
+    "num_iterations=2",
+    "save_strategy=steps",
+    "save_steps=2",
+)
 BOTH = tuple(f"trainer.{setting}" for setting in SHORT)
 HALVES = ("trainer.per_device_train_batch_size=32",)
 CASES = {
@@ -34,9 +43,9 @@ CASES = {
         "trainer.learning_rate=0.01",  # with 0.1 the loss explodes, and rounding with it
     ),
 }
+ADAM = ("trainer.optim=adamw_torch", "trainer.learning_rate=0.0001")
 SHARDED = {"fsdp2": "", "zero2": "deepspeed", "zero3": "deepspeed"}
 """Config of accelerate → package that it requires."""
-has_deepspeed = importlib.util.find_spec("deepspeed") is not None
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +58,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def launch(folder: Path, config: str, jobs: list[tuple[str, str, list[str]]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train jobs on two processes that a config of accelerate shards."""
+def launch(folder: Path, config: str, jobs: list[Job], processes: int = 2) -> None:
+    """Train jobs on processes that a config of accelerate shards."""
+    (folder / f"{config}.json").write_text(json.dumps(jobs))
+    program = (str(ROOT / "tests" / "sharded_runs.py"), str(folder / f"{config}.json"))
+    python(processes, *program, cwd=folder, config=LAUNCH / f"{config}.yaml")
+
+
+@pytest.fixture
+def config(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a config of accelerate whose package is installed, in the environment that its processes need."""
+    if SHARDED[request.param] and importlib.util.find_spec(SHARDED[request.param]) is None:
+        pytest.skip(f"{SHARDED[request.param]} is not installed")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
-    (folder / f"{config}.json").write_text(json.dumps(jobs))
-    python(
-        2,
-        str(ROOT / "tests" / "sharded_runs.py"),
-        str(folder / f"{config}.json"),
-        cwd=folder,
-        config=LAUNCH / f"{config}.yaml",
-    )
+    return str(request.param)
+
+
+def cases(config: str) -> dict[str, tuple[str, ...]]:
+    """Return the cases that a config of accelerate trains: ZeRO-3 has no critic."""
+    return {name: case for name, case in CASES.items() if (config, name) != ("zero3", "ppo")}
 
 
 def numbers(run: Path) -> list[tuple[float, float]]:
@@ -75,34 +92,36 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", SHARDED)
-def test_two_processes_that_shard_train_as_one(folder: Path, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if SHARDED[config] and not has_deepspeed:
-        pytest.skip("deepspeed is not installed")
+@pytest.mark.parametrize("config", SHARDED, indirect=True)
+def test_two_processes_that_shard_train_as_one(folder: Path, config: str) -> None:
     recipe, runs = str(folder / "rl.yaml"), folder / config
-    cases = {name: case for name, case in CASES.items() if (config, name) != ("zero3", "ppo")}
-    jobs = [(recipe, str(runs / name), [*BOTH, *HALVES, *case]) for name, case in cases.items()]
-    launch(folder, config, jobs, monkeypatch)
-    for name in cases:
+    launch(folder, config, [(recipe, str(runs / n), [*BOTH, *HALVES, *case]) for n, case in cases(config).items()])
+    for name in cases(config):
         one, two = ((numbers(run / name), weights(run / name)) for run in (folder / "one", runs))
         torch.testing.assert_close(two, one, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.slow
-def test_a_sharded_run_resumes_on_two_processes_and_on_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With AdamW: PyTorch cannot broadcast the optimizer state of SGD, which is empty."""
-    saves = ("trainer.optim=adamw_torch", "trainer.save_strategy=steps", "trainer.save_steps=2")
-    recipe = str(folder / "rl.yaml")
-    jobs = [(recipe, str(folder / "resumed" / name), [*BOTH, *saves, *case]) for name, case in CASES.items()]
-    halves = [(recipe, run, [*overrides, *HALVES]) for recipe, run, overrides in jobs]
-    launch(folder, "fsdp2", halves, monkeypatch)
-    expected = {run: (weights(Path(run)), numbers(Path(run))[-1]) for _, run, _ in jobs}
-    for resume in (lambda: launch(folder, "fsdp2", halves, monkeypatch), lambda: train_all(jobs)):
+@pytest.mark.parametrize("config", SHARDED, indirect=True)
+def test_a_sharded_run_resumes_on_two_processes_and_on_one(folder: Path, config: str) -> None:
+    """DeepSpeed shards one process, too; without it, its optimizer state is refused. FSDP takes SGD, which has none."""
+    whole, runs, recipe = not SHARDED[config], folder / "resumed" / config, str(folder / "rl.yaml")
+    jobs: list[Job] = [(recipe, str(runs / name), [*BOTH, *case, *ADAM]) for name, case in cases(config).items()]
+    jobs += [(recipe, str(runs / f"{name}-sgd"), [*BOTH, *case]) for name, case in CASES.items() if whole]
+    halves: list[Job] = [(recipe, run, [*overrides, *HALVES]) for recipe, run, overrides in jobs]
+    launch(folder, config, halves)
+    expected = {Path(run): (weights(Path(run)), numbers(Path(run))[-1]) for _, run, _ in jobs}
+    one = partial(train_all, jobs) if whole else partial(launch, folder, config, jobs, 1)
+    for resume in (partial(launch, folder, config, halves), one):
         for run in expected:
-            interrupt(Path(run))
+            interrupt(run)
         resume()
         for run, before in expected.items():
-            torch.testing.assert_close((weights(Path(run)), numbers(Path(run))[-1]), before, rtol=2e-5, atol=2e-5)
+            torch.testing.assert_close((weights(run), numbers(run)[-1]), before, rtol=2e-5, atol=2e-5)
+    if config == "zero2":
+        interrupt(runs / "lora")
+        with pytest.raises(RlmError, match="the state of the optimizer; DeepSpeed's is loaded by DeepSpeed alone"):
+            train_all(jobs[:1])
 
 
 def interrupt(run: Path) -> None:

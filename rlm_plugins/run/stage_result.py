@@ -22,7 +22,7 @@ from rlm_plugins.models.pretrained import CARD, WeightsNotice, auto_class, front
 from rlm_plugins.registry.protocols import CompletesResults, product_of
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
-from rlm_plugins.trainer.checkpoint import saving
+from rlm_plugins.trainer.checkpoint import STAGED, saving
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, Trainer
@@ -134,6 +134,7 @@ def save_result(trainer: Trainer, stage: Stage) -> None:
             stage.trainer.complete(trainer, stage, staged)
         if main:
             publish_sealed(staged, stage.output)
+        shutil.rmtree(stage.folder / STAGED, ignore_errors=True)
     if main and trainer.args.push_to_hub:
         upload_result(trainer, stage, result_of(stage))
     trainer.accelerator.wait_for_everyone()

@@ -39,7 +39,7 @@ from rlm_plugins.run.report import report
 from rlm_plugins.run.stage_result import connected, save_result
 from rlm_plugins.run.trainer_callbacks import LearningCurve, MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
 from rlm_plugins.stage import RunState, Stage
-from rlm_plugins.trainer.checkpoint import STATE, checkpoints, latest_step
+from rlm_plugins.trainer.checkpoint import STATE, checkpoints, latest_step, loadable
 from rlm_plugins.trainer.options import check_sharded, integration_errors
 from rlm_plugins.workers.distributed import from_main_process, processes
 
@@ -224,7 +224,7 @@ def _train_stage(
             with named_example(stage):
                 trainer = _built(run, stage, state, curve, progress, console, further)
                 with integration_errors(stage.name), save_on_failure(trainer), stop_signals.current():
-                    trainer.train(resume_from_checkpoint=str(state.checkpoint) if state.checkpoint else None)
+                    trainer.train(resume_from_checkpoint=loadable(trainer, state.checkpoint))
                     save_result(trainer, stage)
             return curve
         except Divergence as error:

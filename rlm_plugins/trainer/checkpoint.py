@@ -12,8 +12,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,9 +27,11 @@ from rlm_plugins.equation.dispatch import attribute_errors, location
 from rlm_plugins.equation.rng_state import rng_state, set_rng_state
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.workers.distributed import from_main_process
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 STATE = "trainer_state.json"
+STAGED = ".saving"
 FSDP_WEIGHTS = "pytorch_model_fsdp.bin"
 _WRITE_ERRORS = (
     "SafetensorError",
@@ -60,7 +63,7 @@ class DurableCheckpoints:
 
     def _save_checkpoint(self, model: Any, trial: Any = None) -> None:
         stage = Path(super()._get_output_dir(trial=trial))  # type: ignore[misc]
-        self._staged, name = stage / ".saving", f"checkpoint-{self.state.global_step}"  # type: ignore[attr-defined]
+        self._staged, name = stage / STAGED, f"checkpoint-{self.state.global_step}"  # type: ignore[attr-defined]
         main, wait = self.args.should_save, self.accelerator.wait_for_everyone  # type: ignore[attr-defined]
         try:
             with stop_signals.current().deferred(), saving(stage / name, self._staged if main else None):
@@ -89,8 +92,12 @@ class DurableCheckpoints:
                 super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        stateless = self.is_fsdp_enabled and self.args.optim == "sgd"  # type: ignore[attr-defined]
         with loading(checkpoint):
-            if checkpoint and self._is_gathered(checkpoint):
+            if checkpoint and not self.is_deepspeed_enabled and not any(Path(checkpoint).glob("optimizer*")):  # type: ignore[attr-defined]
+                # transformers would go on with a new state
+                raise FileNotFoundError("the state of the optimizer; DeepSpeed's is loaded by DeepSpeed alone")
+            if checkpoint and (stateless or self._is_gathered(checkpoint)):
                 load_gathered_states(self, Path(checkpoint))
             else:
                 super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
@@ -149,9 +156,42 @@ def load_gathered_states(trainer: Any, checkpoint: Path) -> None:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
     state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
-    whole = StateDictOptions(full_state_dict=True)
-    set_optimizer_state_dict(trainer.model, trainer.optimizer.optimizer, state, options=whole)
-    trainer.lr_scheduler.load_state_dict(torch.load(checkpoint / "scheduler.pt", weights_only=True))
+    if state["state"]:  # SGD has none, which PyTorch refuses
+        whole = StateDictOptions(full_state_dict=True)
+        set_optimizer_state_dict(trainer.model, trainer.optimizer.optimizer, state, options=whole)
+    scheduler = trainer.lr_scheduler
+    scheduler.load_state_dict(torch.load(checkpoint / "scheduler.pt", weights_only=True))
+    for group, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
+        group["lr"] = rate
+
+
+def loadable(trainer: Any, checkpoint: Path | None) -> str | None:
+    """Return a checkpoint that `trainer` can load: of another number of processes a copy that DeepSpeed converts.
+
+    The copy is in the folder of the next checkpoint, which removes it.
+    """
+    if checkpoint is None or not getattr(trainer, "is_deepspeed_enabled", False):
+        return str(checkpoint) if checkpoint else None
+    states = next(checkpoint.glob("global_step*"), None)
+    if states is None or len([*states.glob("*optim_states.pt")]) == trainer.accelerator.num_processes:
+        return str(checkpoint)
+    copy = checkpoint.parent / STAGED / checkpoint.name
+    from_main_process(lambda: _convert(checkpoint, states, copy))
+    trainer.accelerator.state.deepspeed_plugin.deepspeed_config["checkpoint"] = {"load_universal": True}
+    return str(copy)
+
+
+def _convert(checkpoint: Path, states: Path, copy: Path) -> None:
+    from deepspeed.checkpoint import ds_to_universal
+
+    shutil.rmtree(copy.parent, ignore_errors=True)
+    copy.mkdir(parents=True)
+    for file in checkpoint.iterdir():
+        (copy / file.name).symlink_to(file)
+    options = {"num_extract_workers": 1, "num_merge_workers": 1, "keep_temp_folder": False, "strict": True}
+    paths = {"input_folder": str(states), "output_folder": str(copy / "universal")}
+    with loading(checkpoint), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        ds_to_universal.main(SimpleNamespace(**paths, **options, inject_missing_state=True))
 
 
 def rescale_rates(trainer: Any) -> None:

@@ -237,7 +237,8 @@ def load_model(stage: Stage, run: RunState) -> tuple[PreTrainedModel, Any, Any]:
     model = stage.source.load()
     if run.record is not None and not stage.place.results and processes().is_main_process:
         # a later stage starts from the result of an earlier one, which is compared instead
-        run.record(base=digest_of_weights(model), tokenizer=digest_of_tokenizer(processing_class))
+        base = {} if is_deepspeed_zero3_enabled() else {"base": digest_of_weights(model)}  # a part of it is here
+        run.record(**base, tokenizer=digest_of_tokenizer(processing_class))
     if stage.lora is None:
         return model, processing_class, None
     return model, processing_class, adapter_config(stage.lora)
