@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig
-from rlm_fast.speed import NO_SPEED
+from rlm_fast.speed import NO_SPEED, Speed
 from speed_workloads import Workload
 from speed_world import LORA, eighths, model, problems, tokenizer
 from transformers.trainer_callback import PrinterCallback
@@ -65,7 +65,7 @@ VLLM = {
     "vllm_enable_sleep_mode": True,
     "vllm_gpu_memory_utilization": 0.3,
 }
-EVERY = {name: True if off is False else off for name, off in OPTIONS.items()}
+EVERY = vars(Speed())
 """All but the token limit, which trades memory for time."""
 STOCK, OTHER, OURS, OFF = "stock", "stock, other rows", "ours", "ours, all off"
 DEFAULT, SPARED = "stock, checkpointing", "ours, checkpointing"

@@ -50,10 +50,10 @@ def numbers(*shape: int) -> torch.Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).cos_().view(shape)
 
 
-def thin_products() -> Work:
-    """Products of 8 to 64 tokens with a layer's weight, forward and backward."""
+def products_of_layers() -> Work:
+    """Products of 8 to 256 tokens with a layer's weight, forward and backward."""
     weight = numbers(768, 768)
-    inputs = [numbers(n, 768) for n in (64, 32, 32, 16, 16, 8, 8)]
+    inputs = [numbers(n, 768) for n in (256, 64, 32, 32, 16, 16, 8, 8)]
     return lambda: [fast_linear(x, w) for x in inputs for w in (weight, weight.T)]
 
 
@@ -156,7 +156,7 @@ class Choice:
 
 CHOICES = {
     "onednn_tokens": Choice(
-        linear_layers, "MIN_TOKENS", (8, 16, 32, 128, NEVER), thin_products, "tokens from which oneDNN is used:"
+        linear_layers, "MIN_TOKENS", (16, 32, 128, NEVER), products_of_layers, "tokens from which oneDNN is used:"
     ),
     "swapped_tokens": Choice(
         linear_layers, "MAX_SWAPPED", (0, 32, 96, 192), products_of_few, "tokens below which a product is transposed:"
