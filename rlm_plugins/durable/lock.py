@@ -12,6 +12,7 @@ from typing import Any
 
 from rlm_plugins.durable.files import file_errors
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import psutil
 
 LOCK = "lock"
 _HELD: dict[str, int] = {}
@@ -133,8 +134,6 @@ def _start_time(pid: int) -> str | None:
         with contextlib.suppress(OSError):
             boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {stat.rpartition(')')[2].split()[19]}"  # ticks since the boot
-    import psutil
-
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:

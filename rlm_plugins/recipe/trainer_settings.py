@@ -24,6 +24,7 @@ from pydantic import Field
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.lazy import torch, transformers
 from rlm_plugins.recipe.ranges import RANGES, generation
 from rlm_plugins.registry.setting import FieldError, Setting, address_text, most_specific_error
 
@@ -159,9 +160,7 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
 
 
 def _check_generation(values: Mapping[str, Any], where: str) -> None:
-    from transformers import GenerationConfig
-
-    fields = {key for key in vars(GenerationConfig()) if not key.startswith("_")}
+    fields = {key for key in vars(transformers.GenerationConfig()) if not key.startswith("_")}
     for key in values:
         if key not in fields:
             allowed = "the fields of transformers.GenerationConfig"
@@ -200,8 +199,6 @@ def _check_tracker(name: str, where: str) -> None:
 
 def trainer_defaults() -> dict[str, Any]:
     """Return our defaults of settings: quiet, and float32 without an accelerator, where bf16 autocast is slower."""
-    import torch
-
     quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
     return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
 
