@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from rlm_plugins.errors import PartError, RlmError, short
+from rlm_plugins.workers.distributed import gather_lists
 from rlm_plugins.workers.time_limit import CallTimeout, is_of_call
 
 SAVED = 4
@@ -175,13 +176,7 @@ def raise_on_all_processes(fault: Fault | None) -> None:
     Raises:
         Fault: That of this process, else that of another one; with the records of all processes.
     """
-    from rlm_plugins.workers.distributed import processes
-
-    faults: list[Any] = [fault and (fault.texts(), fault.records)]
-    if processes().num_processes > 1:
-        from accelerate.utils import gather_object
-
-        faults = gather_object(faults)
+    faults = gather_lists([fault and (fault.texts(), fault.records)])
     failed = [(number, *pair) for number, pair in enumerate(faults) if pair]
     if not failed:
         return
