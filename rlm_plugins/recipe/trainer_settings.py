@@ -246,23 +246,16 @@ def _with_placeholders(hint: Any) -> Any:
 
 
 LORA, KEY = "LORA", "peft_type"
-_VIRTUAL = "its virtual tokens cannot be merged into the weights, from which later stages and `rlm eval` start"
+_INTO_WEIGHTS = "into the weights, from which later stages and `rlm eval` start"
+_VIRTUAL = ("PREFIX_TUNING", "PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "CPT", "CARTRIDGE")
 _WHOLE = "PEFT cannot build it without weights, as `rlm check` and the memory estimate do"
 REFUSED = {
-    "PREFIX_TUNING": _VIRTUAL,
-    "PROMPT_TUNING": _VIRTUAL,
-    "MULTITASK_PROMPT_TUNING": _VIRTUAL,
-    "P_TUNING": _VIRTUAL,
-    "CPT": _VIRTUAL,
-    "CARTRIDGE": _VIRTUAL,
-    "ADAPTION_PROMPT": "its prompt cannot be merged into the weights, from which later stages and `rlm eval` start",
+    **dict.fromkeys(_VIRTUAL, f"its virtual tokens cannot be merged {_INTO_WEIGHTS}"),
+    **dict.fromkeys(("BOFT", "FROD", "UNILORA"), _WHOLE),
+    **dict.fromkeys(("LILY", "SHADOW"), f"PEFT cannot merge it {_INTO_WEIGHTS}"),
+    "ADAPTION_PROMPT": f"its prompt cannot be merged {_INTO_WEIGHTS}",
     "ADALORA": "its ranks are chosen by a call after each step, which no trainer of TRL makes",
-    "BOFT": _WHOLE,
-    "FROD": _WHOLE,
-    "UNILORA": _WHOLE,
     "BEFT": "it trains biases, and cannot be merged into layers without them",
-    "LILY": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
-    "SHADOW": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
     "PVERA": "its weights are drawn anew in each forward pass, so a log-prob is not that of the sample",
     "XLORA": "it mixes adapters that are trained already",
     "POLY": "it needs a task for each example",
