@@ -293,6 +293,6 @@ def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in lora.items() if name != KEY}
 
 
-def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any:
+def adapter_config(lora: Mapping[str, Any]) -> Any:
     """Return the config of an adapter."""
-    return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})
+    return config_class(lora)(**{"task_type": "CAUSAL_LM", **fields_of_adapter(lora)})

@@ -37,8 +37,8 @@ def brief(value: object, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def safe_text(error: BaseException, length: int = 2000) -> str:
-    """Return class and message of an error.
+def safe_text(error: BaseException) -> str:
+    """Return class and message of an error, of which 2000 characters are kept.
 
     >>> safe_text(ValueError("no"))
     'ValueError: no'
@@ -47,7 +47,7 @@ def safe_text(error: BaseException, length: int = 2000) -> str:
         text = str(error)
     except BaseException as failure:
         text = f"(its message raises {type(failure).__name__})"
-    return f"{type(error).__name__}: {text[:length]}"
+    return f"{type(error).__name__}: {text[:2000]}"
 
 
 class Fault(PartError):
