@@ -176,7 +176,7 @@ def raise_on_all_processes(fault: Fault | None) -> None:
     Raises:
         Fault: That of this process, else that of another one; with the records of all processes.
     """
-    faults = gather_lists([fault and (fault.texts(), fault.records)])
+    faults: list[Any] = gather_lists([fault and (fault.texts(), fault.records)])
     failed = [(number, *pair) for number, pair in enumerate(faults) if pair]
     if not failed:
         return
