@@ -14,7 +14,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.registry.loading import call_with_accepted
+from rlm_plugins.registry.contract import accepted
 from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens, Fork
 from rlm_plugins.specs import Environment, EnvironmentSpec, Episode, Message, has_step
 from rlm_plugins.workers.time_limit import CallTimeout, resolved, time_limit
@@ -32,7 +32,7 @@ def tools_of(environment: Any) -> list[Callable[..., Any]]:
 
 def reset_environment(environment: Any, columns: Mapping[str, Any]) -> str | None:
     """Return the first observation, from `reset` on the columns of an example."""
-    observation = call_with_accepted(environment.reset, columns)
+    observation = environment.reset(**accepted(environment.reset, columns))
     if observation is None or isinstance(observation, str):
         return observation
     raise RlmError(f"it returned {observation!r:.80}", allowed="a text, or None where nothing is added to the prompt")
