@@ -1,8 +1,7 @@
 """Imports at first use: ``from rlm_plugins.lazy import torch``, and modules of optional packages.
 
-Listing parts must not cost the second or more that importing torch takes, so the built-in parts import it from here,
-and modules that `rlm --help` imports take transformers, TRL and others from here too. A third-party plugin may do the
-same, or simply write ``import torch``.
+Listing parts must not cost the seconds that importing torch or transformers takes, so whatever runs before training
+imports them from here. A third-party plugin may do the same, or simply write ``import torch``.
 """
 
 from __future__ import annotations
