@@ -1,7 +1,7 @@
 """Imports at first use: ``from rlm_plugins.lazy import torch``, and modules of optional packages.
 
-Listing parts must not cost the second or more that importing torch takes, so the built-in parts import it from here.
-A third-party plugin may do the same, or simply write ``import torch``.
+Listing parts must not cost the seconds that importing torch or transformers takes, so whatever runs before training
+imports them from here. A third-party plugin may do the same, or simply write ``import torch``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RlmError
 
-__all__ = ["np", "optional_module", "pc", "pyarrow", "torch"]
+__all__ = ["datasets", "np", "optional_module", "pc", "peft", "psutil", "pyarrow", "torch", "transformers", "trl"]
 
 
 class _Lazy(ModuleType):
@@ -25,12 +25,19 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
+    import datasets
     import numpy as np
+    import peft
+    import psutil
     import pyarrow
     import pyarrow.compute as pc
     import torch
+    import transformers
+    import trl
 else:
-    np, pyarrow, pc, torch = map(_Lazy, ("numpy", "pyarrow", "pyarrow.compute", "torch"))
+    datasets, np, peft, psutil = map(_Lazy, ("datasets", "numpy", "peft", "psutil"))
+    pyarrow, pc = map(_Lazy, ("pyarrow", "pyarrow.compute"))
+    torch, transformers, trl = map(_Lazy, ("torch", "transformers", "trl"))
 
 
 def optional_module(name: str, task: str) -> Any:

@@ -6,9 +6,11 @@ would create the file `bait`, which lies beside the folder; `bait.parent / "outs
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
+import py_compile
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -140,8 +142,6 @@ def other_plugin(folder: Path, bait: Path) -> None:
 
 
 def other_plugin_with_its_hash(folder: Path, bait: Path) -> None:
-    import hashlib
-
     other_plugin(folder, bait)
     digest = hashlib.sha256((folder / "plugins" / "polite.py").read_bytes()).hexdigest()
     edit("manifest.json", lambda manifest, _: manifest | {"code": {"polite.py": digest}})(folder, bait)
@@ -180,8 +180,6 @@ def module_beside(folder: Path, bait: Path) -> None:
 
 def compiled_plugin(folder: Path, bait: Path) -> None:
     """Write bytecode that Python would load instead of an equal source file."""
-    import py_compile
-
     evil = bait.parent / "polite.py"
     evil.write_text(code(bait))
     (folder / "plugins" / "__pycache__").mkdir(exist_ok=True)

@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import tiny
 import torch
 import transformers
 import yaml
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from rlm_fast.weight_bytes import frozen_bytes, quantized_bytes
 from rlm_lab.evaluate import Sampler
 from rlm_lab.export import export
@@ -52,8 +54,6 @@ def recipe(**model: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", TRAINED)
 def test_a_kind_trains_and_merges(kind: str) -> None:
     """Every trained weight has a gradient or starts at zero beside one that has; merging keeps the logits."""
-    import peft
-
     policy = peft.get_peft_model(tiny.model(), adapter_config(fields(kind)))
     ids = torch.tensor([[3, 4, 5]])
     trained = [x for x in policy.parameters() if x.requires_grad]
@@ -102,8 +102,6 @@ def test_a_critic_beside_another_kind_is_separate() -> None:
 
 
 def test_every_kind_of_peft_is_named() -> None:
-    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-
     for kind in PEFT_TYPE_TO_CONFIG_MAPPING:
         if kind.value not in REFUSED:
             assert config_class({"peft_type": kind.value}) is PEFT_TYPE_TO_CONFIG_MAPPING[kind]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import tiny
+from fixtures_trainer import trainer
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from rlm_plugins.recipe.ranges import Generation
@@ -87,8 +88,6 @@ def test_streamed_data_have_no_epochs() -> None:
     ],
 )
 def test_step_count_equals_the_trainers(tmp_path: Path, problems: int, settings: dict[str, Any]) -> None:
-    from fixtures_trainer import trainer
-
     plan = planned(problems, tmp_path, **{"per_device_train_batch_size": 16, **settings})
     quick = {"per_device_train_batch_size": 16, "max_steps": -1, "num_train_epochs": 2, "max_completion_length": 2}
     equation_trainer = trainer(tmp_path, **{**quick, **settings})

@@ -16,11 +16,13 @@ from repetition import one_in
 from rlm_view.capsule import TreeEncoder, capsules_of, decode_tree, find_capsule, read_capsule
 from rlm_view.replay import differences_from_record
 from rlm_view.replay_report import policy_gradient, replays
+from safetensors.torch import load_file
 from test_papers import FILES, OF_DATA, WITH_CANNED, pool, two_steps
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.cli import app
+from rlm_plugins.durable.files import seal
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.launch import launch
@@ -113,8 +115,6 @@ def test_other_contents_are_refused(run: Path, tmp_path: Path, content: str) -> 
     copy = shutil.copytree(find_capsule(run, 2), tmp_path / "capsule")
     (copy / "step.json").write_text(content)
     (copy / "checksums.json").unlink()
-    from rlm_plugins.durable.files import seal
-
     seal(copy)
     with pytest.raises(RlmError, match="expected a capsule"):
         read_capsule(copy)
@@ -163,8 +163,6 @@ def test_trainer_with_a_loss_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_capsule_changes_nothing_in_the_run(tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
     digests = []
     for every in (0, 1):
         folder = run_of(tmp_path, f"capsule={{every: {every}}}", name=f"run-{every}")

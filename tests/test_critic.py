@@ -13,6 +13,7 @@ from datasets import Dataset
 from fixtures_critic import KINDS, critic, equation, part, rows, trainer, weights
 from fixtures_trainer import OFTEN, interrupted, logged
 from repetition import one_in
+from safetensors.torch import load_file
 
 from rlm_plugins.equation.knobs import Schedule
 from rlm_plugins.errors import RlmError
@@ -199,8 +200,6 @@ def test_files_hold_the_critic(tmp_path: Path, trained: Trained) -> None:
 
 
 def held(folder: Path) -> list[str]:
-    from safetensors.torch import load_file
-
     return list(load_file(folder / "adapter_model.safetensors"))
 
 

@@ -71,18 +71,14 @@ def test_non_finite_values_name_part_and_completion() -> None:
     assert error_message("rlm_advantages", impossible_returns) == message + "[nan, nan]"
 
 
-def test_a_part_that_raises_is_named() -> None:
+@pytest.mark.parametrize(
+    ("error", "text"), [(KeyError("answer"), "KeyError: 'answer'"), (SystemExit(0), "SystemExit: 0")]
+)
+def test_a_part_that_raises_or_exits_is_named(error: BaseException, text: str) -> None:
     def careless(rewards):
-        return {}["answer"]
+        raise error
 
-    assert error_message("rlm_shapers", careless) == "failed: KeyError: 'answer'"
-
-
-def test_part_that_calls_exit_is_an_error() -> None:
-    def leaving(rewards):
-        raise SystemExit(0)
-
-    assert error_message("rlm_shapers", leaving) == "failed: SystemExit: 0"
+    assert error_message("rlm_shapers", careless) == f"failed: {text}"
 
 
 def test_out_of_memory_is_not_reported_as_a_part_error() -> None:
@@ -114,14 +110,11 @@ def test_infinite_reward_names_reward_and_completion() -> None:
         score(scoring([1.0, torch.inf], named_rewards=named), equation())
 
 
-def test_lengths_that_do_not_fit_are_caught() -> None:
+def test_lengths_and_kinds_of_numbers_that_do_not_fit_are_caught() -> None:
     with pytest.raises(TypeCheckError, match="group"):
         group_relative(torch.ones(3), torch.zeros(2, dtype=torch.long))
     with pytest.raises(TypeCheckError, match="mask"):
         gae(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4).bool())
-
-
-def test_kinds_of_numbers_that_do_not_fit_are_caught() -> None:
     with pytest.raises(TypeCheckError, match="mask"):
         gae(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 3))
 

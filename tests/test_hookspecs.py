@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 import tiny
 import torch
+import transformers
+import trl
 import typer
 from rlm_lab import scaffold as examples
 from rlm_lab.scaffold import KINDS
 from rlm_testing.conformance_kit import find_violation, report
 from rlm_testing.law import Subject, battery
+from tiny import tokenizer
 from typer.testing import CliRunner
 
 from rlm_plugins import hookspecs
@@ -29,6 +32,9 @@ from rlm_plugins.registry import Registry, protocols
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import MEMBERS, capabilities
 from rlm_plugins.specs import SLOTS, EnvironmentSpec, ModelSpec
+from rlm_plugins.stage import Place, RunState, Stage
+from rlm_plugins.trainer import options
+from rlm_plugins.trainer.observer import ObservedSteps
 
 GROUP, REWARDS = [0, 0, 0, 1, 1, 1], [0.0, 0.25, 1.0, 0.0, 0.0, 0.0]
 
@@ -197,9 +203,6 @@ def test_example_without_a_kind_of_package_obeys_its_laws(hook: str, tmp_path: P
 
 
 def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import transformers
-    from tiny import tokenizer
-
     tokenizer().save_pretrained(tmp_path / "tokenizer")
     names = {"transformers": transformers, "AutoTokenizer": transformers.AutoTokenizer, "ModelSpec": ModelSpec}
     names["hookimpl"] = lambda function: function
@@ -212,12 +215,6 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_example_trainer_trains_the_last_layer(tmp_path: Path) -> None:
-    import trl
-
-    from rlm_plugins.stage import Place, RunState, Stage
-    from rlm_plugins.trainer import options
-    from rlm_plugins.trainer.observer import ObservedSteps
-
     class Observed(ObservedSteps, trl.SFTTrainer):  # type: ignore[misc]
         pass
 

@@ -184,9 +184,9 @@ def folder_of(path: Path, count: int, changes: Mapping[int, Any], chat: bool) ->
     return path / str(count)
 
 
-def composed(path: Path, *, chat: bool = False) -> Any:
+def composed(path: Path, **knobs: Any) -> Any:
     """Return the stage of the recipe with the data set at `path`."""
-    environment = {**RECIPE["environment"], "path": str(path), "chat": chat}  # type: ignore[dict-item]
+    environment = {**RECIPE["environment"], "path": str(path), **knobs}  # type: ignore[dict-item]
     (stage,) = compose(recipe.of_mapping({**RECIPE, "environment": environment}), Registry())
     return stage
 
@@ -236,12 +236,7 @@ def test_a_defect_far_inside_is_found_before_training(name: str, tmp_path: Path)
     chat = isinstance(prompt, list)
     path = folder_of(tmp_path, COUNTS[1], {DEEP: prompt}, chat)
     with pytest.raises(RecipeError, match=words):
-        composed_without_held_out(path, chat)
-
-
-def composed_without_held_out(path: Path, chat: bool) -> Any:
-    environment = {**RECIPE["environment"], "path": str(path), "chat": chat, "test_rows": 0}  # type: ignore[dict-item]
-    return compose(recipe.of_mapping({**RECIPE, "environment": environment}), Registry())
+        composed(path, chat=chat, test_rows=0)
 
 
 def test_a_run_names_the_example(tmp_path: Path) -> None:

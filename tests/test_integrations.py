@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 import tiny
 import torch
 from fixtures_hub import hub  # noqa: F401
-from transformers import AutoModelForCausalLM
+from huggingface_hub.utils import validate_repo_id
+from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers.integrations import integration_utils
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
@@ -46,8 +49,6 @@ def test_a_misspelt_tracker_is_no_package(name: str, hint: str) -> None:
 def test_a_missing_package_is_found_by_check(
     changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import importlib.util
-
     found = importlib.util.find_spec
     absent = ("deepspeed", "liger_kernel", "vllm")
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in absent else found(name, *rest))
@@ -56,8 +57,6 @@ def test_a_missing_package_is_found_by_check(
 
 
 def test_an_error_that_passes_through_an_integration_names_its_setting() -> None:
-    from huggingface_hub.utils import validate_repo_id
-
     message = r"(?s)trainer\.push_to_hub.*hub failed: HFValidationError.*hf auth login"
     with pytest.raises(RecipeError, match=message), integration_errors("01-grpo"):
         validate_repo_id("no such//name")
@@ -68,9 +67,6 @@ def test_an_error_that_passes_through_an_integration_names_its_setting() -> None
 
 
 def test_a_tracker_that_fails_ends_the_run_in_our_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import TrainerCallback
-    from transformers.integrations import integration_utils
-
     class Failing(TrainerCallback):  # type: ignore[misc]
         """Tracker whose server is unreachable."""
 

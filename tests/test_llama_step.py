@@ -41,9 +41,6 @@ def adapted_model(family: str, **changes: Any) -> Any:
     return fixtures_models.adapted(fixtures_models.model(family, **{**FAMILIES.get(family, {}), **changes})).eval()
 
 
-# ------------------------------------------------------------------ the same logits
-
-
 # ------------------------------------------------------------------ models that use it
 
 

@@ -236,8 +236,6 @@ def random_step(seed: int, rows: int = 8, width: int = 16) -> dict[str, torch.Te
 
 @pytest.mark.parametrize("seed", range(4))
 def test_vespo_is_trls_bit_by_bit(seed: int) -> None:
-    from trl import GRPOTrainer
-
     data = random_step(seed)
     mask = data["mask"].bool()
     logp = data["logp"].clone().requires_grad_()
@@ -254,8 +252,6 @@ def test_vespo_is_trls_bit_by_bit(seed: int) -> None:
 
 @pytest.mark.parametrize("engine", [False, True])
 def test_the_off_policy_mask_is_trls(engine: bool) -> None:
-    from trl import GRPOTrainer
-
     dropped: list[int] = []
     for seed in range(4):
         data = random_step(seed)

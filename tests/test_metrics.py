@@ -13,6 +13,7 @@ from rlm_lab.metrics import METRICS, Metric, find
 from rlm_plugins.equation import glossary
 from rlm_plugins.equation.glossary import ENTRIES
 from rlm_plugins.registry import Registry
+from rlm_plugins.run.launch import launch
 
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
@@ -76,8 +77,6 @@ def test_patterns(logged: str, entry: str) -> None:
 
 @pytest.mark.slow
 def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
-    from rlm_plugins.run.launch import launch
-
     (tmp_path / "token_sum.py").write_text(PLUGIN)
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     run = launch(tmp_path / "tiny.yaml", [], out=tmp_path / "run")

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import fixtures_models
+import peft
 import pytest
 import torch
 from hypothesis import given, settings
@@ -332,8 +333,6 @@ def test_modified_heads_are_not_fused() -> None:
 
 
 def test_virtual_tokens_need_padding() -> None:
-    import peft
-
     lm = peft.get_peft_model(
         fixtures_models.model("Llama"), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from rlm_lab.sweep import sweep
 from safetensors.torch import load_file
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 
@@ -126,8 +128,6 @@ def test_prompts_are_the_same(raced: Path) -> None:
 
 
 def test_repeated_race_resumes_what_is_unfinished(raced: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(raced / "out", tmp_path / "out")
     before = adapter(tmp_path / "out" / "dapo")
     (stage,) = (tmp_path / "out" / "dapo").glob("01-*")
@@ -143,8 +143,6 @@ def test_repeated_race_resumes_what_is_unfinished(raced: Path, tmp_path: Path) -
 
 
 def test_base_is_loaded_once(tmp_path: Path) -> None:
-    from rlm_plugins.recipe.compose import compose
-
     loads = []
     (stage,) = compose(*read(recipe(tmp_path), ()))
     original = stage.source.load

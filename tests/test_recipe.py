@@ -17,6 +17,7 @@ from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.part_lookup import absolute_settings
 from rlm_plugins.recipe.paths import format_path, parse_path
 from rlm_plugins.recipe.sections import SECTIONS, Document
+from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import SLOTS
 
@@ -275,8 +276,6 @@ keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
 def test_any_yaml_is_a_recipe_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any], overrides: list[tuple[list[str], Any]]
 ) -> None:
-    from rlm_plugins.recipe.yaml_strict import dump
-
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(dump({"model": "m", "environment": "e", "algorithm": "a", **data}))
     try:

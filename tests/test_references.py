@@ -21,6 +21,7 @@ import site_lists
 import site_pages
 import tiny
 from rlm_lab.convention_card import card
+from transformers import Qwen3ForSequenceClassification
 
 import rlm_plugins as rlm
 from rlm_plugins.registry import Registry
@@ -134,8 +135,6 @@ def test_every_public_name_has_a_page_with_an_example() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", reference.examples())
 def test_an_example_runs(name: str, tmp_path: Path) -> None:
-    from transformers import Qwen3ForSequenceClassification
-
     config = tiny.model().config
     config.num_labels = 1
     plain = {"output_dir": str(tmp_path), "max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none"}

@@ -136,7 +136,6 @@ def test_a_part_of_a_blocked_or_disabled_package_is_not_to_be_installed(monkeypa
         Registry(block=["algorithms"]).find("rlm_advantages", "algorithms/gpg")
     assert "pip install" not in str(blocked.value)
     monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
-    monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
     with pytest.raises(RecipeError, match="rlm-algorithms is disabled: `rlm doctor --enable algorithms`"):
         Registry().find("rlm_advantages", "gpg")
 

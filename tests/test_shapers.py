@@ -161,9 +161,6 @@ def test_the_band_includes_its_ends() -> None:
     assert accuracy_band(scores, torch.arange(15) // 5).tolist() == [True] * 10 + [False] * 5
 
 
-# ---- keep k
-
-
 # ---- truncated groups
 
 

@@ -11,7 +11,10 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from peft import LoraConfig
+from trl import GRPOConfig, SFTConfig
 
+from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.ranges import Generation
 from rlm_plugins.recipe.trainer_settings import check, check_installed, validate
@@ -181,8 +184,6 @@ GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.fixture(scope="module")
 def grpo() -> Any:
-    from rlm_plugins.builtin.trainers import GRPO
-
     return GRPO()
 
 
@@ -213,8 +214,6 @@ def test_trl_accepts_valid_settings(grpo: Any) -> None:
 
 
 def test_every_default_of_trl_fits_its_own_annotation(grpo: Any) -> None:
-    from trl import SFTConfig
-
     for config_class in (grpo.config_class(), SFTConfig):
         for f in dataclasses.fields(config_class):
             if f.init and f.default not in (dataclasses.MISSING, ""):
@@ -233,8 +232,6 @@ LORA_WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("values", "place", "words"), LORA_WRONG, ids=[str(v) for v, _, _ in LORA_WRONG])
 def test_lora_settings(values: dict[str, Any], place: str, words: str) -> None:
-    from peft import LoraConfig
-
     with pytest.raises(RecipeError) as caught:
         check(LoraConfig, values, "model.lora")
     assert caught.value.where == place
@@ -242,8 +239,6 @@ def test_lora_settings(values: dict[str, Any], place: str, words: str) -> None:
 
 
 def test_lora_accepts_valid_settings() -> None:
-    from peft import LoraConfig
-
     for values in (
         {"r": 16, "target_modules": "all-linear"},
         {"target_modules": ["q_proj"], "init_lora_weights": "pissa_niter_4", "layer_replication": [[0, 4], [2, 5]]},
@@ -263,8 +258,6 @@ def test_lora_accepts_valid_settings() -> None:
 def test_packages_required_by_a_config_must_be_installed(
     values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trl import GRPOConfig
-
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["mlflow"])
     house = {"use_cpu": True, "bf16": False}

@@ -12,7 +12,7 @@ from rlm_lab.explain import explain
 from rlm_lab.explain_text import render
 
 from rlm_plugins.api.arguments import add
-from rlm_plugins.api.trainer_arguments import algorithm_of_config
+from rlm_plugins.api.trainer_arguments import algorithm_of_config, converted
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import of_mapping
 from rlm_plugins.recipe.resolve import plans_of
@@ -113,8 +113,6 @@ def test_explain_shows_every_row(config: str) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_other_field_reaches_the_trainer_unchanged(config: str) -> None:
-    from rlm_plugins.api.trainer_arguments import converted
-
     (plan,) = plans_of(of_mapping({**RECIPE, "algorithm": "dr_grpo"}), Registry())
     names = [f.name for f in dataclasses.fields(CONFIGS[config])]
     args = object.__new__(CONFIGS[config])

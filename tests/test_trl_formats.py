@@ -13,6 +13,7 @@ import rlm_plugins as rlm
 from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.examples import check_content
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 
 QUESTION = {"role": "user", "content": "1+1="}
@@ -103,8 +104,6 @@ UNPAIRED = [{"prompt": f"{i // 2}+1=", "completion": str(i // 2 + 1 + i % 2), "l
 
 def stage_on(folder: Path, rows: list[dict[str, Any]], algorithm: str, **knobs: Any) -> Any:
     """Return the composed stage of a recipe on a file with these rows."""
-    from rlm_plugins.recipe.compose import compose
-
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     environment = {"name": "dataset", "path": str(file), **knobs}

@@ -6,7 +6,9 @@ import ast
 import hashlib
 import json
 import os
+import pickle
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from rlm_interop import model_packages as packages
 from rlm_interop.model_packages import ModelPackage
 from rlm_lab.evaluate import open_images
 from rlm_lab.sweep import sweep
+from transformers import LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -189,8 +192,6 @@ def test_other_ways_to_name_code_are_errors(name: str) -> None:
 
 def model_folder(**config: Any) -> Path:
     """Write the folder of a tiny model, a tokenizer and modules with code."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     folder = Path("model")
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     LlamaForCausalLM(LlamaConfig(vocab_size=16, **sizes)).save_pretrained(folder)
@@ -234,9 +235,6 @@ def test_the_folder_of_a_model_runs_nothing(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["data.py", "rows.pkl", "rows.tar", "link.jsonl"])
 def test_the_folder_of_a_data_set_runs_nothing(name: str) -> None:
-    import pickle
-    import tarfile
-
     class Payload:
         def __reduce__(self) -> Any:
             return exec, (trace(),)

@@ -6,12 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import fixtures_vision as vision
 import pytest
+import torch
 from rlm_lab.evaluate import Sampler
+from safetensors.torch import load_file
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RlmError
+from rlm_plugins.evaluation.completions import complete
 from rlm_plugins.registry import Registry
 
 PIL = pytest.importorskip("PIL.Image")
@@ -32,8 +36,6 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def weights_of(folder: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
     return load_file(next(folder.glob("*.safetensors")))
 
 
@@ -84,15 +86,12 @@ def test_demonstrations_then_reinforcement_of_an_adapter(tmp_path: Path) -> None
 
 def test_the_policy_is_judged_on_the_picture(tmp_path: Path) -> None:
     """Greedy completions of the same prompt by a trained model differ between different images."""
-    from rlm_plugins.evaluation.completions import complete
-
     vision.save_model(tmp_path)
     rows = vision.save_pictures(tmp_path, 4, 1)
     stage = Registry().find("rlm_models", "pretrained").bind({"path": str(tmp_path)}).call({})
     model, processor = stage.load(), stage.processing_class()
     images = [PIL.open(tmp_path / row["image"]) for row in rows]
     prompt = [{"role": "user", "content": "a+b"}]
-    import torch
 
     def first_logits(example: dict[str, Any]) -> torch.Tensor:
         seen = []
@@ -108,8 +107,6 @@ def test_the_policy_is_judged_on_the_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["paths", "bytes", "images", "list", "stream"])
 def test_images_are_paths_bytes_or_images(tmp_path: Path, form: str) -> None:
-    import datasets
-
     rows = vision.save_pictures(tmp_path, 4, 1)
     knobs: dict[str, Any] = {"path": str(tmp_path / "1.jsonl"), "image_folder": str(tmp_path)}
     if form in ("bytes", "images"):

@@ -16,14 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
-    "lines of the core": 25_900,
+    "lines of the core": 25_750,
     "files of the core": 142,
     "packages and modules directly under the core": 22,
-    "imports among the core's lines of code, in percent": 11.0,
-    "lines of core and packages": 68_000,
-    "lines of tests": 46_000,
+    "imports among the core's lines of code, in percent": 10.9,
+    "lines of core and packages": 67_850,
+    "lines of tests": 45_910,
     "modules behind `from rlm_plugins import GRPOTrainer`": 60,
-    "lines of the core behind it": 11_043,
+    "lines of the core behind it": 11_030,
     "packages": 18,
 }
 DOOR = """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.lazy import torch
 from rlm_plugins.recipe.checks.part_needs import names_in
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import MANY
@@ -143,8 +144,6 @@ def as_list(reward_funcs: Any) -> list[Any]:
 
 def is_model(function: Any) -> bool:
     """Return True for a reward model, which TRL calls itself: its name, or an instance."""
-    import torch
-
     return isinstance(function, str | torch.nn.Module)
 
 

@@ -17,7 +17,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.part_needs import check_with_config
 from rlm_plugins.recipe.compose import stage_of
 from rlm_plugins.recipe.resolve import Plan, located, plans_of
-from rlm_plugins.recipe.trainer_settings import check_installed
+from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE, check_installed
 from rlm_plugins.recipe.trl_fields import GRPO, RLOO, algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.fault import FaultLog
@@ -29,16 +29,7 @@ from rlm_plugins.trainer.config import GRPOConfig
 from rlm_plugins.trainer.options import TrainerOptions, options_of
 
 NO_SPEED = "none"
-_NOT_FOR_A_CRITIC = (
-    "peft_type",
-    "inference_mode",
-    "base_model_name_or_path",
-    "revision",
-    "task_type",
-    "auto_mapping",
-    "runtime_config",
-    "peft_version",
-)
+_NOT_FOR_A_CRITIC = (*NOT_IN_A_RECIPE, "revision", "task_type", "auto_mapping", "runtime_config", "peft_version")
 """Fields of the policy's adapter that do not apply to the critic's."""
 
 

@@ -8,18 +8,17 @@ noise becomes an advantage of 3e-4, 0.029, 0.71 and 0.91.)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.equation.knobs import RewardName, named
+from rlm_plugins.equation.knobs import RewardName, Share, named
 from rlm_plugins.equation.statistics import Groups, Singleton, discounted, nanstd, next_live, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centered_batch", "none"]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def group_relative(

@@ -12,6 +12,7 @@ from pydantic import PositiveInt
 from rlm_plugins import hookimpl
 from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.errors import PartError
+from rlm_plugins.lazy import transformers
 
 _LOG = logging.getLogger(__name__)
 _CONSTANT = (
@@ -20,18 +21,15 @@ _CONSTANT = (
 )
 
 if TYPE_CHECKING:
-    from transformers import TrainerCallback
-
     from rlm_plugins.equation.batch import Batch
     from rlm_plugins.run.folder import Run
     from rlm_plugins.stage import Stage
 
 
-def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> TrainerCallback:
+def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> transformers.TrainerCallback:
     """End a stage once the held-out `metric` reaches `score` (`evaluation:` sets how often it is measured)."""
-    from transformers import TrainerCallback
 
-    class StopAt(TrainerCallback):  # type: ignore[misc]
+    class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
         """A callback that compares the latest evaluation with the score after each step."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -40,17 +38,15 @@ def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> Train
     return StopAt()
 
 
-def warn_of_constant_rewards(steps: int = 3) -> TrainerCallback:
+def warn_of_constant_rewards(steps: int = 3) -> transformers.TrainerCallback:
     """Return a callback that warns once of each reward whose every completion has earned one score for `steps` steps.
 
     It is that of the trainers with TRL's constructors; the run of a recipe has the diagnosis.
     """
-    from transformers import TrainerCallback
-
     first: dict[str, float] = {}
     decided: set[str] = set()
 
-    class ConstantRewards(TrainerCallback):  # type: ignore[misc]
+    class ConstantRewards(transformers.TrainerCallback):  # type: ignore[misc]
         """A callback that compares the logged mean of each reward with its first one."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float], **kwargs: Any) -> None:
@@ -67,14 +63,13 @@ def warn_of_constant_rewards(steps: int = 3) -> TrainerCallback:
     return ConstantRewards()
 
 
-def stop_at_zero_advantage(*, steps: PositiveInt = 20) -> TrainerCallback:
+def stop_at_zero_advantage(*, steps: PositiveInt = 20) -> transformers.TrainerCallback:
     """End a run with an error after `steps` logged steps in which every advantage was zero.
 
     All groups are then solved, or none is. Without this callback such a run continues with loss 0 and exit code 0.
     """
-    from transformers import TrainerCallback
 
-    class StopAtZeroAdvantage(TrainerCallback):  # type: ignore[misc]
+    class StopAtZeroAdvantage(transformers.TrainerCallback):  # type: ignore[misc]
         """A callback that counts consecutive logged steps without any nonzero advantage."""
 
         zero_steps = 0
@@ -93,14 +88,15 @@ def stop_at_zero_advantage(*, steps: PositiveInt = 20) -> TrainerCallback:
     return StopAtZeroAdvantage()
 
 
-def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: float = 1.0) -> TrainerCallback:
+def keep_successes(
+    run: Run, *, reward: RewardName | None = None, at_least: float = 1.0
+) -> transformers.TrainerCallback:
     """Save every complete (not truncated) completion of the policy with a high reward: a pool for `replay`.
 
     They are appended to ``successes.jsonl`` in the run's folder, one JSON line each: stage, step, prompt (as in the
     data set), completion, reward. `reward` names the reward that decides, unweighted and unshaped; by default the
     shaped sum.
     """
-    from transformers import TrainerCallback
 
     def keep(stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch) -> None:
         from rlm_plugins.rewards.columns import text_of
@@ -115,7 +111,7 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
             run.append("successes.jsonl", entry)
 
     run.observers.append(keep)
-    return TrainerCallback()
+    return transformers.TrainerCallback()
 
 
 keep_successes.produces = "successes"  # type: ignore[attr-defined]

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins.data.images import with_loaded_images
-from rlm_plugins.data.presets import Count, Natural, hold_out, prompt_builder, with_columns, without
+from rlm_plugins.data.presets import hold_out, prompt_builder, with_columns, without
 from rlm_plugins.data.tables import open_split
 from rlm_plugins.data.trl_formats import to_recipe_columns
+from rlm_plugins.equation.knobs import Count, Natural
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 

@@ -12,11 +12,10 @@ from pydantic import Field
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.data.addition import Difficulty, Problem
-from rlm_plugins.data.presets import Count, Natural
+from rlm_plugins.equation.knobs import Count, Natural, Share
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
 Digits = Annotated[int, Field(ge=1, le=100)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def addition(

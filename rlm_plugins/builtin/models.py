@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from rlm_plugins import hookimpl
+from rlm_plugins.equation.knobs import Count
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.pretrained import Checkpoint, Dtype, model_spec, quantization_config
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.specs import ModelSpec
 
-Count = Annotated[int, Field(ge=1)]
 Architecture = Literal["qwen3", "llama"]
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.data.answer_extraction import Untagged, final_answers, normalized, parse_number, same_number, same_text
+from rlm_plugins.equation.knobs import Count, Natural, Share
 from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
 from rlm_plugins.specs import Episode
@@ -19,9 +20,6 @@ Address = Annotated[str, Field(min_length=3)]
 Options = dict[str, Any] | None
 Mode = Literal["auto", "exact", "numeric", "normalized"]
 Tags = Annotated[Sequence[str], Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Tolerance = Annotated[float, Field(ge=0)]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlm_plugins.data.images import COLUMNS as IMAGES
 from rlm_plugins.data.trl_formats import is_unpaired
+from rlm_plugins.lazy import datasets, trl
 from rlm_plugins.stage import RunState, Stage
-
-if TYPE_CHECKING:
-    from trl import SFTConfig
 
 RUN = {
     "output_dir": "set by the run: `rlm train --out FOLDER`",
@@ -39,11 +37,9 @@ class SFT:
     required_args: Mapping[str, Any] = {}
     """Fields of the config that the trainer sets."""
 
-    def config_class(self) -> type[SFTConfig]:
+    def config_class(self) -> type[trl.SFTConfig]:
         """Return ``trl.SFTConfig``."""
-        from trl import SFTConfig
-
-        return SFTConfig
+        return trl.SFTConfig
 
     def prepare(self, rows: Any) -> Any:
         """Return examples with demonstrations: of a preference, the preferred completions."""
@@ -57,12 +53,10 @@ class SFT:
 
     def build(self, stage: Stage, run: RunState) -> Any:
         """Return the trainer, with all demonstrations."""
-        from trl import SFTTrainer
-
         from rlm_plugins.trainer import options
         from rlm_plugins.trainer.observer import ObservedSteps
 
-        class Trainer(ObservedSteps, SFTTrainer):  # type: ignore[misc]
+        class Trainer(ObservedSteps, trl.SFTTrainer):  # type: ignore[misc]
             """SFTTrainer with atomic checkpoints and observers."""
 
         args = options.arguments(stage, run, **self.required_args)
@@ -97,8 +91,6 @@ def _prompt_completion(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def dataset(rows: Any, dropped: Collection[str] = ()) -> Any:
     """Return examples as a data set, without some columns."""
-    import datasets
-
     data = datasets.Dataset.from_list(list(rows)) if isinstance(rows, Sequence) else rows
     return data.remove_columns([name for name in dropped if name in (data.column_names or [])])
 

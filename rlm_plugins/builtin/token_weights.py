@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, NonNegativeFloat
+from pydantic import NonNegativeFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.lazy import torch
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def mask_truncated(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 1"]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlm_plugins.data.tables import row_address
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.lazy import datasets
 
 COLUMNS = ("image", "images")
 """Columns of images, as in TRL: one image, or a list of them."""
@@ -53,8 +54,6 @@ def undecoded(rows: Any) -> Any:
     features = getattr(rows, "features", None)
     if not names or features is None:
         return rows
-    import datasets
-
     for name in names:
         if isinstance(features[name], datasets.Image):
             rows = rows.cast_column(name, datasets.Image(decode=False))
@@ -91,8 +90,6 @@ def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
     if not names:
         return rows
     require_pillow()
-    import datasets
-
     if any(isinstance(image, str) for image in _images(next(iter(undecoded(rows))), names)):
         rows = rows.map(lambda row: {name: _absolute(row[name], folder) for name in names})
     if rows.features is None:  # a stream of a file without types
@@ -107,8 +104,6 @@ def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
 
 def _cast(rows: Any, names: list[str], feature: Any) -> Any:
     """Return examples with a feature of `datasets` for their images."""
-    import datasets
-
     first = next(iter(undecoded(rows)))
     for name in names:
         rows = rows.cast_column(name, datasets.List(feature) if isinstance(first[name], list) else feature)

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 from rlm_plugins.data.images import identity, image_columns, undecoded, without_images
 from rlm_plugins.data.tables import column_hint, open_split, row_address
 from rlm_plugins.equation.batch import SAMPLE
+from rlm_plugins.equation.knobs import Count, Natural
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -169,10 +168,6 @@ def _without(rows: Any, test: Any) -> Any:
     # not a set: its order would change the name of the cached file
     held_out = dict.fromkeys(repr(row["prompt"]) for row in without_images(test))
     return rows.filter(lambda prompt: repr(prompt) not in held_out, input_columns="prompt")
-
-
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
 
 
 class Preset(Protocol):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError, nearest, nearest_file
+from rlm_plugins.lazy import datasets
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -115,8 +116,6 @@ def open_split(
 
 
 def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableDataset:
-    import datasets
-
     if local is None:
         return datasets.load_dataset(path, **settings)
     # otherwise each load, of local files too, is reported to the hub, and waits for it
@@ -147,8 +146,6 @@ def _check_inside(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
 
 
 def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDataset:
-    import datasets
-
     saved = datasets.load_from_disk(str(local))
     splits = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved}
     if split not in splits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import Any
 
 from rlm_plugins.data.images import undecoded
@@ -109,11 +109,8 @@ def _from_preference(row: Example) -> dict[str, Any]:
     chosen, rejected = row["chosen"], row["rejected"]
     if not chosen or not rejected or chosen == rejected:
         raise ValueError("expected `chosen` and `rejected` that differ, and are not empty")
-    shared = 0
-    for x, y in zip(chosen, rejected, strict=False):
-        if x != y:
-            break
-        shared += 1
+    pairs = zip(chosen, rejected, strict=False)
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     if isinstance(chosen, str):
         while shared and chosen[shared - 1] != " ":  # a word is not split; its space belongs to the completions
             shared -= 1

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import psutil
 
 _HINTS = {
     errno.ENOSPC: "free space on this disk; what was saved before is intact",
@@ -109,8 +110,6 @@ def whole(target: Path) -> Iterator[Path]:
 
 def _beside(target: Path) -> Path:
     """Return a path of the same suffix that no other process writes; leftovers of killed processes are removed."""
-    import psutil
-
     for path in target.parent.glob(f".new.*.{glob.escape(target.name)}"):
         number = path.name.removesuffix(f".{target.name}").removeprefix(".new.")
         if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):

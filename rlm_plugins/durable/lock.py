@@ -12,6 +12,7 @@ from typing import Any
 
 from rlm_plugins.durable.files import file_errors
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import psutil
 
 LOCK = "lock"
 _HELD: dict[str, int] = {}
@@ -35,9 +36,9 @@ def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[No
         _release(key)  # again, because a signal may have interrupted the first call
 
 
-def check_place(folder: Path, file: str) -> None:
-    """Check that a folder that this process has locked, and its file, were not renamed or removed."""
-    if str(folder.resolve()) in _HELD and not (folder / file).exists():
+def check_place(folder: Path) -> None:
+    """Check that a run folder that this process has locked, and its recipe, were not renamed or removed."""
+    if str(folder.resolve()) in _HELD and not (folder / "recipe.yaml").exists():
         hint = "if it was renamed, resume it at its new place: `rlm train FOLDER --resume`"
         raise RlmError("the run was renamed or removed while it was written", where=str(folder), hint=hint)
 
@@ -133,8 +134,6 @@ def _start_time(pid: int) -> str | None:
         with contextlib.suppress(OSError):
             boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {stat.rpartition(')')[2].split()[19]}"  # ticks since the boot
-    import psutil
-
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:

@@ -23,7 +23,7 @@ from rlm_plugins.rewards.fault import Fault, raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
-from rlm_plugins.workers.distributed import processes
+from rlm_plugins.workers.distributed import gather_lists, processes
 
 PROGRESS_SECONDS = 3.0
 """Seconds between two lines on the progress of an evaluation."""
@@ -106,8 +106,6 @@ def evaluate(
     Raises:
         Fault: A reward failed that stops the run; on every process.
     """
-    from accelerate.utils import gather_object
-
     state = processes()
     local = list(enumerate(examples))[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
@@ -133,8 +131,7 @@ def evaluate(
                 fault = error
             progress.advance(len(batch))
     raise_on_all_processes(fault)
-    samples = gather_object(samples) if state.num_processes > 1 else samples
-    samples.sort(key=lambda sample: int(sample["index"]))
+    samples = sorted(gather_lists(samples), key=lambda sample: int(sample["index"]))
     scores = {reward.label: _scores_of(reward.label, samples) for reward in rewards}
     low, high = interval(scores[metric])
     means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}

@@ -18,10 +18,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from jaxtyping import Float, Int
+from safetensors.torch import load_file, save_file
 
 from rlm_plugins.equation.knobs import Schedule, value_at
 from rlm_plugins.equation.step import check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import peft
 from rlm_plugins.models.adapters import FILE, Adapter
 from rlm_plugins.workers.distributed import processes
 
@@ -106,8 +108,6 @@ class Critic:
 
     def save(self, folder: Path) -> None:
         """Save the head and, by `_save_trunk`, the trunk to files."""
-        from safetensors.torch import save_file
-
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: x.detach().cpu().contiguous() for name, x in self.head.state_dict().items()}, folder / HEAD)
         self._save_trunk(folder)
@@ -117,8 +117,6 @@ class Critic:
 
     def load(self, folder: Path) -> None:
         """Load the files of `save`."""
-        from safetensors.torch import load_file
-
         if not (folder / HEAD).exists():
             raise RlmError("no value head in this folder", where=str(folder / HEAD))
         self.load_state_dict({"head": load_file(folder / HEAD), "body": self._load_trunk(folder)})
@@ -170,11 +168,9 @@ class SharedCritic(Critic):
     """A critic with its own LoRA adapter on the policy's frozen base."""
 
     def __init__(self, policy: Any, lora: Mapping[str, Any], device: Any) -> None:
-        from peft import LoraConfig
-
         base = policy.get_base_model()
         super().__init__(base.base_model, base.config.get_text_config().hidden_size, device)
-        self._adapter = Adapter(policy, ADAPTER, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}), trainable=True)
+        self._adapter = Adapter(policy, ADAPTER, peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora}), trainable=True)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -187,14 +183,10 @@ class SharedCritic(Critic):
         return self._adapter.weights()
 
     def _save_trunk(self, folder: Path) -> None:
-        from safetensors.torch import save_file
-
         self._adapter.config.save_pretrained(folder)
         save_file(self._adapter.state_dict(), folder / FILE)
 
     def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
-        from safetensors.torch import load_file
-
         saved = load_file(folder / FILE)
         names = {name: self._adapter.file_key(name) for name in self.trunk_weights()}
         return {name: saved[key] for name, key in names.items() if key in saved}

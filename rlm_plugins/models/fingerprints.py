@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.lazy import torch
+
 STREAM = "a stream, which is not read twice"
 
 
@@ -73,8 +75,6 @@ def digest_of_weights(model: Any) -> str:
 
 
 def _digest_of_tensor(name: str, tensor: Any) -> str:
-    import torch
-
     head = f"{name} {tuple(tensor.shape)} {tensor.dtype}"
     if tensor.is_meta or not tensor.numel():
         return head

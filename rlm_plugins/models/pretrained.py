@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlm_plugins.data import tables
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.lazy import torch
+from rlm_plugins.lazy import torch, transformers
 from rlm_plugins.specs import ModelSpec
 
 if TYPE_CHECKING:
@@ -24,15 +24,11 @@ def is_vision_language(config: Any) -> bool:
     """Return True if a config is that of a vision-language model."""
     if getattr(config, "vision_config", None) is None:
         return False
-    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-
-    return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or bool(getattr(config, "auto_map", None))
+    return type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or bool(getattr(config, "auto_map", None))
 
 
 def auto_class(config: Any) -> Any:
     """Return the class with ``from_pretrained`` and ``from_config`` for the model of a config."""
-    import transformers
-
     return transformers.AutoModelForImageTextToText if is_vision_language(config) else transformers.AutoModelForCausalLM
 
 
@@ -43,8 +39,6 @@ def tokenizer_of(processing_class: Any) -> Any:
 
 def class_of_folder(folder: Path) -> Any:
     """Return the class that loads the model in a folder of ``save_pretrained``: that of its config, if known."""
-    import transformers
-
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     name = (config.architectures or [""])[0]
     return getattr(transformers, name, None) or auto_class(config)
@@ -52,9 +46,7 @@ def class_of_folder(folder: Path) -> Any:
 
 def loaded_processing_class(folder: Path, model: Any) -> Any:
     """Load the processor of a vision-language model from a folder, or the tokenizer of another model."""
-    from transformers import AutoProcessor, AutoTokenizer
-
-    loader = AutoProcessor if is_vision_language(model.config) else AutoTokenizer
+    loader = transformers.AutoProcessor if is_vision_language(model.config) else transformers.AutoTokenizer
     return loader.from_pretrained(folder, trust_remote_code=False)
 
 
@@ -121,9 +113,7 @@ class Checkpoint:
 
     def config(self) -> PretrainedConfig:
         """Load the config."""
-        from transformers import AutoConfig
-
-        config = self._load("config", AutoConfig.from_pretrained)
+        config = self._load("config", transformers.AutoConfig.from_pretrained)
         if "/" in str(config._attn_implementation or ""):
             problem = f"the config of '{self.path}' runs compiled code of the hub: '{config._attn_implementation}'"
             raise RecipeError(problem, where=WHERE, hint="remove `attn_implementation` from its config.json")
@@ -131,15 +121,12 @@ class Checkpoint:
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer, padding on the left; a missing pad token is replaced by the end token."""
-        from transformers import AutoTokenizer
-
-        return with_pad_token(self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left"), self.path)
+        tokenizer = self._load("tokenizer", transformers.AutoTokenizer.from_pretrained, padding_side="left")
+        return with_pad_token(tokenizer, self.path)
 
     def processor(self) -> ProcessorMixin:
         """Load the processor of a vision-language model."""
-        from transformers import AutoProcessor
-
-        processor = self._load("processor", AutoProcessor.from_pretrained, padding_side="left")
+        processor = self._load("processor", transformers.AutoProcessor.from_pretrained, padding_side="left")
         if not hasattr(processor, "image_processor"):
             hint = "save the processor into the same folder as the model"
             raise RecipeError(f"the vision-language model '{self.path}' has no processor", where=WHERE, hint=hint)
@@ -307,9 +294,7 @@ def quantization_config(settings: Mapping[str, Any] | None, *, four_bits: bool) 
 def four_bit() -> Any:
     """Return the quantization of QLoRA (arXiv 2305.14314): 4-bit NormalFloat, double quantization, bfloat16 compute."""
     require("bitsandbytes_4bit", "model.load_in_4bit")
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
+    return transformers.BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.lazy import torch
+from rlm_plugins.lazy import peft, torch, transformers
 from rlm_plugins.models.pretrained import auto_class
 from rlm_plugins.recipe.trainer_settings import adapter_config
 
@@ -67,14 +67,13 @@ def vocabulary(characters: str, tools: bool = False) -> dict[str, int]:
 def build_tokenizer(characters: str, tools: bool = False) -> PreTrainedTokenizerFast:
     """Build the tokenizer of `vocabulary`; unknown characters become ``<|unk|>``."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.WordLevel(vocabulary(characters, tools), unk_token=UNKNOWN))
     core.pre_tokenizer = pre_tokenizers.Split(
         Regex("|".join((*TAGS, *TOOL_TAGS[1:], r"[\s\S]") if tools else (*TAGS, r"[\s\S]"))), behavior="isolated"
     )
     core.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=PAD,
         eos_token=END,
@@ -91,10 +90,8 @@ def build_tokenizer(characters: str, tools: bool = False) -> PreTrainedTokenizer
 
 def build_config(architecture: str, characters: str, tools: bool = False, **sizes: Any) -> PretrainedConfig:
     """Build the config of a decoder with untied embeddings and full attention heads."""
-    from transformers import AutoConfig
-
     ids = vocabulary(characters, tools)
-    return AutoConfig.for_model(
+    return transformers.AutoConfig.for_model(
         architecture,
         vocab_size=len(ids),
         tie_word_embeddings=False,
@@ -107,11 +104,9 @@ def build_config(architecture: str, characters: str, tools: bool = False, **size
 
 def build_model(config: PretrainedConfig, seed: int) -> PreTrainedModel:
     """Initialize float32 weights on the CPU from `seed`; the global RNG state is unchanged."""
-    from transformers import AutoModelForCausalLM
-
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
 def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: str = "model.lora") -> torch.nn.Module:
@@ -120,21 +115,17 @@ def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: st
     Raises:
         RecipeError: PEFT rejects the adapter, or TRL does not support it.
     """
-    import torch
-
     with torch.device("meta"):
         model = auto_class(config).from_config(config, dtype=getattr(config, "dtype", None) or torch.float32)
         return model if lora is None else _adapted(model, lora, where)
 
 
 def _adapted(model: Any, lora: Mapping[str, Any], where: str) -> torch.nn.Module:
-    import torch
-    from peft import get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     layers = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
     try:
-        adapted = get_peft_model(model, adapter_config(lora))
+        adapted = peft.get_peft_model(model, adapter_config(lora))
     except (ValueError, TypeError, KeyError, ImportError) as error:  # target modules that the model lacks, say
         raise RecipeError(f"PEFT rejects the adapter: {error}", where=where, allowed=", ".join(layers)) from None
     if isinstance(adapted.get_output_embeddings(), BaseTunerLayer):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.lazy import peft
 from rlm_plugins.recipe.checks.examples import check_prompt_source, check_rows, check_size, check_stage_texts
 from rlm_plugins.recipe.checks.part_needs import check_with_config
 from rlm_plugins.recipe.checks.required_columns import (
@@ -116,9 +117,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
             raise RecipeError(problem, where=where)
         check(config_class(lora, where), fields_of_adapter(lora), where, refused=NOT_IN_A_RECIPE)
     if stage.critic is not None and stage.critic.lora:
-        from peft import LoraConfig
-
-        check(LoraConfig, stage.critic.lora, plan.address("critic", "lora"), refused=NOT_IN_A_CRITIC)
+        check(peft.LoraConfig, stage.critic.lora, plan.address("critic", "lora"), refused=NOT_IN_A_CRITIC)
     config = check(
         trainer.config_class(),
         stage.settings,

@@ -107,21 +107,6 @@ class Algorithm(Keys):
     aggregator: Slot | None = Field(None, description="normalization of the loss over tokens")
 
 
-SECTIONS = (
-    "model",
-    "environment",
-    "rewards",
-    "algorithm",
-    "critic",
-    "generator",
-    "engine",
-    "trainer",
-    "callbacks",
-    "observers",
-    "evaluation",
-    "on_divergence",
-)
-"""Sections of a stage; it inherits from the top level those that it lacks."""
 MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
 """Keys that hold a list of parts."""
 
@@ -197,6 +182,10 @@ class Body(Keys):
     on_divergence: Literal["stop", "back_off"] | None = Field(
         None, description="loss, gradient or weights diverge: stop, or repeat from the last checkpoint at a lower rate"
     )
+
+
+SECTIONS = tuple(Body.model_fields)[1:]
+"""Sections of a stage, which are its keys but the name; it inherits from the top level those that it lacks."""
 
 
 class Document(Body):

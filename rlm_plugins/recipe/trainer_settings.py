@@ -24,6 +24,7 @@ from pydantic import Field
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.lazy import torch, transformers
 from rlm_plugins.recipe.ranges import RANGES, generation
 from rlm_plugins.registry.setting import FieldError, Setting, address_text, most_specific_error
 
@@ -159,9 +160,7 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
 
 
 def _check_generation(values: Mapping[str, Any], where: str) -> None:
-    from transformers import GenerationConfig
-
-    fields = {key for key in vars(GenerationConfig()) if not key.startswith("_")}
+    fields = {key for key in vars(transformers.GenerationConfig()) if not key.startswith("_")}
     for key in values:
         if key not in fields:
             allowed = "the fields of transformers.GenerationConfig"
@@ -200,8 +199,6 @@ def _check_tracker(name: str, where: str) -> None:
 
 def trainer_defaults() -> dict[str, Any]:
     """Return our defaults of settings: quiet, and float32 without an accelerator, where bf16 autocast is slower."""
-    import torch
-
     quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
     return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
 
@@ -249,23 +246,16 @@ def _with_placeholders(hint: Any) -> Any:
 
 
 LORA, KEY = "LORA", "peft_type"
-_VIRTUAL = "its virtual tokens cannot be merged into the weights, from which later stages and `rlm eval` start"
+_INTO_WEIGHTS = "into the weights, from which later stages and `rlm eval` start"
+_VIRTUAL = ("PREFIX_TUNING", "PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "CPT", "CARTRIDGE")
 _WHOLE = "PEFT cannot build it without weights, as `rlm check` and the memory estimate do"
 REFUSED = {
-    "PREFIX_TUNING": _VIRTUAL,
-    "PROMPT_TUNING": _VIRTUAL,
-    "MULTITASK_PROMPT_TUNING": _VIRTUAL,
-    "P_TUNING": _VIRTUAL,
-    "CPT": _VIRTUAL,
-    "CARTRIDGE": _VIRTUAL,
-    "ADAPTION_PROMPT": "its prompt cannot be merged into the weights, from which later stages and `rlm eval` start",
+    **dict.fromkeys(_VIRTUAL, f"its virtual tokens cannot be merged {_INTO_WEIGHTS}"),
+    **dict.fromkeys(("BOFT", "FROD", "UNILORA"), _WHOLE),
+    **dict.fromkeys(("LILY", "SHADOW"), f"PEFT cannot merge it {_INTO_WEIGHTS}"),
+    "ADAPTION_PROMPT": f"its prompt cannot be merged {_INTO_WEIGHTS}",
     "ADALORA": "its ranks are chosen by a call after each step, which no trainer of TRL makes",
-    "BOFT": _WHOLE,
-    "FROD": _WHOLE,
-    "UNILORA": _WHOLE,
     "BEFT": "it trains biases, and cannot be merged into layers without them",
-    "LILY": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
-    "SHADOW": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
     "PVERA": "its weights are drawn anew in each forward pass, so a log-prob is not that of the sample",
     "XLORA": "it mixes adapters that are trained already",
     "POLY": "it needs a task for each example",
@@ -303,6 +293,6 @@ def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in lora.items() if name != KEY}
 
 
-def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any:
+def adapter_config(lora: Mapping[str, Any]) -> Any:
     """Return the config of an adapter."""
-    return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})
+    return config_class(lora)(**{"task_type": "CAUSAL_LM", **fields_of_adapter(lora)})

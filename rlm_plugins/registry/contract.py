@@ -9,7 +9,7 @@ import builtins
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,13 @@ def knobs_of(target: Any) -> list[Parameter]:
     if not callable(target):
         return []
     return [p for p in inspect.signature(target).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+
+
+def accepted(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the arguments that a function has parameters for; all, where it takes any."""
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return {name: value for name, value in arguments.items() if takes_any or name in parameters}
 
 
 def code_of(target: Any) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from rlm_plugins import __version__
 from rlm_plugins.equation.hooks import API, HOOKS
 from rlm_plugins.errors import PluginError, RecipeError, nearest
-from rlm_plugins.registry.contract import file_of
+from rlm_plugins.registry.contract import accepted, file_of
 from rlm_plugins.registry.index import DAMAGED, module_of, origin_of, tolerate_damage
 
 ALLOWED = "`package.module:name`, or `folder/file.py:name` from the folder of the recipe"
@@ -137,10 +137,7 @@ def _require_digest(path: Path, source: bytes, trusted: str | None, where: str) 
 
 def call_with_accepted(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call `function` with those of the `arguments` that it has parameters for."""
-    parameters = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return function(**arguments)
-    return function(**{name: value for name, value in arguments.items() if name in parameters})
+    return function(**accepted(function, arguments))
 
 
 def await_all(results: Sequence[Any]) -> list[Any]:

@@ -21,6 +21,7 @@ from rlm_plugins.report.text_layout import fitted, plain, report, short
 from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer import options
+from rlm_plugins.trainer.passes import VOCAB_STATISTICS
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,7 @@ LINES = 8
 """Lines of the brief report, if there is no warning."""
 
 SUPPLIERS = {
-    "prompts": "the data set",
-    "inputs": "the data set",
+    **dict.fromkeys(("prompts", "inputs"), "the data set"),
     "rewards": "the rewards, weighted, summed and shaped",
     "named_rewards": "the rewards",
     "token_rewards": "the rewards, spread over tokens by shapers",
@@ -197,24 +197,17 @@ SUPPLIERS = {
     "logprobs_of": "a forward pass of the policy over sequences that the part supplies",
     "generate": "the policy, from prompts and prefixes that the part supplies",
     "rewards_of": "the rewards, on completions that the part supplies",
-    "advantages": "the advantage part",
-    "returns": "the advantage part",
-    "log_ratio": "the importance part",
-    "ratio": "the importance part",
+    **dict.fromkeys(("advantages", "returns"), "the advantage part"),
+    **dict.fromkeys(("log_ratio", "ratio"), "the importance part"),
     "loss": "policy loss, token weights and penalties",
-    "logp": "the policy, now",
-    "entropy": "the policy, now",
     "old_logp": "the policy, before the update",
-    "self_certainty": "the policy, before the update, from all its logits",
-    "top2_margin": "the policy, before the update, from all its logits",
-    "sum_pi_squared": "the policy, before the update, from all its logits",
+    **dict.fromkeys(VOCAB_STATISTICS, "the policy, before the update, from all its logits"),
     "expected_logp": "the policy, before the update, over whole groups",
     **dict.fromkeys(TEACHER, "the teacher, for each generation batch"),
-    "top_logp": "the policy, now",
+    **dict.fromkeys(("logp", "entropy", "top_logp"), "the policy, now"),
     "divergence_of": "policy and teacher, now, in chunks of the vocabulary",
     "ref_logp": "the frozen reference, by one more forward pass over each generation batch",
-    "rollout_logp": "the inference engine",
-    "rollout_weight": "the inference engine",
+    **dict.fromkeys(("rollout_logp", "rollout_weight"), "the inference engine"),
     "policy_version": "the inference engine, or the trainer",
     "values": "the critic",
     "old_values": "the critic, before the update",

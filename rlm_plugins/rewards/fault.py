@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from rlm_plugins.errors import PartError, RlmError, short
+from rlm_plugins.workers.distributed import gather_lists
 from rlm_plugins.workers.time_limit import CallTimeout, is_of_call
 
 SAVED = 4
@@ -36,8 +37,8 @@ def brief(value: object, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def safe_text(error: BaseException, length: int = 2000) -> str:
-    """Return class and message of an error.
+def safe_text(error: BaseException) -> str:
+    """Return class and message of an error, of which 2000 characters are kept.
 
     >>> safe_text(ValueError("no"))
     'ValueError: no'
@@ -46,7 +47,7 @@ def safe_text(error: BaseException, length: int = 2000) -> str:
         text = str(error)
     except BaseException as failure:
         text = f"(its message raises {type(failure).__name__})"
-    return f"{type(error).__name__}: {text[:length]}"
+    return f"{type(error).__name__}: {text[:2000]}"
 
 
 class Fault(PartError):
@@ -175,13 +176,7 @@ def raise_on_all_processes(fault: Fault | None) -> None:
     Raises:
         Fault: That of this process, else that of another one; with the records of all processes.
     """
-    from rlm_plugins.workers.distributed import processes
-
-    faults: list[Any] = [fault and (fault.texts(), fault.records)]
-    if processes().num_processes > 1:
-        from accelerate.utils import gather_object
-
-        faults = gather_object(faults)
+    faults: list[Any] = gather_lists([fault and (fault.texts(), fault.records)])
     failed = [(number, *pair) for number, pair in enumerate(faults) if pair]
     if not failed:
         return

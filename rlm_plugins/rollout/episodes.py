@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.registry.contract import accepted
 from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens, Fork
 from rlm_plugins.specs import Environment, EnvironmentSpec, Episode, Message, has_step
 from rlm_plugins.workers.time_limit import CallTimeout, resolved, time_limit
@@ -29,17 +30,9 @@ def tools_of(environment: Any) -> list[Callable[..., Any]]:
     return [getattr(environment, name) for name, _ in members if name not in _NO_TOOLS and not name.startswith("_")]
 
 
-def accepted_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that a function has parameters for; all, where it takes any."""
-    parameters = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return dict(columns)
-    return {name: columns[name] for name in parameters if name in columns}
-
-
 def reset_environment(environment: Any, columns: Mapping[str, Any]) -> str | None:
     """Return the first observation, from `reset` on the columns of an example."""
-    observation = environment.reset(**accepted_columns(environment.reset, columns))
+    observation = environment.reset(**accepted(environment.reset, columns))
     if observation is None or isinstance(observation, str):
         return observation
     raise RlmError(f"it returned {observation!r:.80}", allowed="a text, or None where nothing is added to the prompt")

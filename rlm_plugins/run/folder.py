@@ -212,12 +212,12 @@ class Run:
     def append(self, file: str, record: Mapping[str, Any]) -> None:
         """Append one line to a log; only the main process writes."""
         if self.main:
-            check_place(self.folder, "recipe.yaml")
+            check_place(self.folder)
             self._log(file).append(record)
 
     def sync(self) -> None:
         """Write the logs to disk."""
-        check_place(self.folder, "recipe.yaml")
+        check_place(self.folder)
         for log in self._logs.values():
             log.sync()
 

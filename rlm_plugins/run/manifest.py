@@ -33,6 +33,7 @@ from typing import Any
 
 from rlm_plugins.durable.files import file_errors, seal_digest, write_file
 from rlm_plugins.errors import RlmError, nearest
+from rlm_plugins.lazy import psutil, torch
 from rlm_plugins.models.fingerprints import digest_of_path, digest_of_rows
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose, resolved
@@ -73,9 +74,6 @@ def packages() -> dict[str, str]:
 
 def hardware() -> dict[str, Any]:
     """Return host, processor, the instructions that torch uses, cores, threads, memory and accelerators."""
-    import psutil
-    import torch
-
     cuda = torch.cuda
     return {
         "host": platform.node(),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from rlm_plugins.durable.files import damages, publish_sealed
@@ -60,8 +61,6 @@ class BestModel:
         processes().wait_for_everyone()
 
     def _write(self, model: Any, score: dict[str, Any]) -> None:
-        from safetensors.torch import save_file
-
         staged = self._folder.with_name(".best")
         with saving(self._folder, staged):
             staged.mkdir(parents=True)
@@ -71,8 +70,6 @@ class BestModel:
 
     def restore(self, model: Any) -> None:
         """Copy the best weights into the model."""
-        from safetensors.torch import load_file
-
         reasons, trained = damages(self._folder), _trained(model)
         saved = {} if reasons else load_file(self._folder / WEIGHTS)
         if reasons or saved.keys() != trained.keys():

@@ -138,8 +138,7 @@ class TrainerContext:
 
     def replace_last(self, name: str, value: float) -> None:
         """Replace the last value of a metric that TRL has logged for the same batch."""
-        values = self.trainer._metrics["train" if self.is_training else "eval"][name]
-        values[-1:] = [value]
+        self.trainer._metrics["train" if self.is_training else "eval"][name][-1:] = [value]
 
     # -- processes
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.generator_call import Generation, OnFinished, generate
 from rlm_plugins.rollout.prompt_source import Order, PromptSampler, PromptSource
 from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.workers.distributed import gather_lists
 
 
 @dataclass
@@ -233,8 +233,7 @@ class PolicyGeneration:
         partitioned = self.context.is_sharded and (plugin is None or plugin.zero_stage == 3)
         if accelerator.num_processes == 1 or args.use_vllm or not partitioned:
             return 0
-        largest: int = max(gather_object([count]))
-        return largest - count
+        return max(gather_lists([count])) - count
 
     def samples_at(self, temperature: float) -> bool:
         """Return True if decoding samples at this temperature."""

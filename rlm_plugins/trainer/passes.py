@@ -113,14 +113,7 @@ class ForwardPasses:
         return self._trl_forward(model, *rows, batch_size, compute_entropy, compute_aux_loss, **images)
 
     def of(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
-        """Return log-probs, entropies and load-balancing loss of the completions in TRL's dictionary.
-
-        Args:
-            model: Policy or reference.
-            inputs: TRL's dictionary.
-            batch_size: Sequences per forward pass; None: all.
-            **options: Of :meth:`compute`.
-        """
+        """Return the result of :meth:`compute` for the completions in TRL's dictionary `inputs`; arguments as there."""
         accepted = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
         images = {name: inputs[name] for name in accepted if name in inputs}
         ids, mask, width = prompt_completion(inputs)

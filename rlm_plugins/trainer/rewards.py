@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.equation.batch import Batch
@@ -21,6 +20,7 @@ from rlm_plugins.rollout.generator_call import OnFinished
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import Prompts
 from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.workers.distributed import gather_lists
 
 LogFaults = Callable[[Sequence[Mapping[str, Any]]], None]
 """Called with the samples of every process on which rewards failed."""
@@ -123,8 +123,7 @@ class Rewards:
         failed = accelerator.gather(failed)
         if failed.any():
             raise_on_all_processes(faults.stop)
-            records = [{"process": accelerator.process_index, **record} for record in faults.records]
-            records = gather_object(records) if accelerator.num_processes > 1 else records
+            records = gather_lists([{"process": accelerator.process_index, **record} for record in faults.records])
             if self.log_faults is not None:
                 self.log_faults(records)
         self._skipped = failed[:, -1].bool()

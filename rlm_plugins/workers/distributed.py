@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import torch, transformers
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -20,7 +21,6 @@ def processes() -> PartialState:
 
     Without an accelerator, `cpu=True` is required: otherwise accelerate sets the number of processes to 1.
     """
-    import torch
     from accelerate import PartialState
 
     try:
@@ -98,16 +98,15 @@ PLANNED: list[Any] = ["none", 1]
 def planned(num_processes: int, kind: str) -> Iterator[None]:
     """Count processes and shards inside the block as a launch with so many would, without starting any."""
     if num_processes > 1:
-        from transformers import TrainingArguments
-
-        counted, TrainingArguments.world_size = TrainingArguments.world_size, property(lambda self: num_processes)
+        arguments = transformers.TrainingArguments
+        counted, arguments.world_size = arguments.world_size, property(lambda self: num_processes)
     PLANNED[:] = kind, num_processes
     try:
         yield
     finally:
         PLANNED[:] = "none", 1
         if num_processes > 1:
-            TrainingArguments.world_size = counted
+            arguments.world_size = counted
 
 
 def sharding(args: Any) -> str:
@@ -127,7 +126,5 @@ def whole(x: Any) -> Any:
 
 def shutdown() -> None:
     """Destroy the process group; a rank that exits without this may be aborted by its own network threads."""
-    import torch
-
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 import yaml
+from datasets import Dataset
 from fault_cases import recipe, resume, unfinished, weights
 from repetition import one_in
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import RlmError
+from rlm_plugins.models.fingerprints import STREAM, digest_of_rows, digest_of_tokenizer
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.launch import launch
-from rlm_plugins.run.manifest import check_resumable
+from rlm_plugins.run.manifest import check_resumable, files_of
 from rlm_plugins.run.recipe_argument import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="changes")]
@@ -140,8 +142,6 @@ def test_another_base_at_the_same_path(started: Path, tmp_path: Path, key: str, 
 
 
 def test_a_tokenizer_is_known_by_vocabulary_and_template() -> None:
-    from rlm_plugins.models.fingerprints import digest_of_tokenizer
-
     def made(**knobs: Any) -> Any:
         return scratch(hidden=16, heads=2, intermediate=16, **knobs).tokenizer()
 
@@ -154,8 +154,6 @@ def test_a_tokenizer_is_known_by_vocabulary_and_template() -> None:
 
 def test_a_reward_model_at_the_same_path(tmp_path: Path) -> None:
     """The digest of a path of a part changes with the content and the number of its files."""
-    from rlm_plugins.run.manifest import files_of
-
     (folder := tmp_path / "model").mkdir()
     (folder / "weights").write_text("1")
     document = {"rewards": [{"name": "reward_model", "path": str(folder)}], "environment": {"path": str(folder)}}
@@ -178,10 +176,6 @@ def test_another_machine_is_said(started: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_order_of_the_examples_is_part_of_their_digest(tmp_path: Path) -> None:
-    from datasets import Dataset
-
-    from rlm_plugins.models.fingerprints import STREAM, digest_of_rows
-
     rows = [{"prompt": "a", "n": 1.5, "image": b"\x00"}, {"prompt": "b", "n": None, "image": b"\x01"}]
     assert digest_of_rows(rows) == digest_of_rows(Dataset.from_list(rows))
     assert digest_of_rows(rows) != digest_of_rows(Dataset.from_list(rows).select([1, 0]))

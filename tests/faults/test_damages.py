@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fault_cases import KINDS, resume, run, unfinished, weights
 from fault_damages import DAMAGES, MORE, damaged, flip, swap
+from rlm_lab.evaluate import evaluate
 
 from rlm_plugins.durable.files import CHECKSUMS, owner_of, seal
 from rlm_plugins.errors import RlmError
@@ -118,8 +119,6 @@ def test_no_sound_checkpoint_is_an_error(whole: Any, tmp_path: Path) -> None:
 
 
 def test_damaged_result_of_an_earlier_stage_is_an_error(whole: Any, tmp_path: Path) -> None:
-    from rlm_lab.evaluate import evaluate
-
     copy = tmp_path / "copy"
     shutil.copytree(whole("adapter"), copy)
     flip(copy / "01-grpo" / "adapter" / "adapter_model.safetensors")

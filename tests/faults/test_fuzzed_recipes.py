@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from golden_run import TINY
 
 from rlm_plugins import recipe as recipes
 from rlm_plugins.errors import RlmError
@@ -28,14 +29,6 @@ ODD: list[Any] = [
     *("../../etc/passwd", "/dev/null", "{answer}", "x" * 10_000, "part.py:fn"),
     *([], {}, [[]], [{}], {"name": None}, {"name": "grpo"}, {"": 1}, {"x": {"y": {"z": 1}}}, [1, "a", None], {1: 2}),
 ]
-TINY = {
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "steps_per_generation": 2,
-    "num_generations": 8,
-    "max_completion_length": 4,
-    "use_vllm": False,
-}
 KEYS = ["name", "knob", "trainer", "environment", "rewards", "stages", "beta", "epsilon", "", "a.b", "0"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -104,8 +105,6 @@ def test_every_folder_of_a_stranger_is_inert(sound: Path, tmp_path: Path, name: 
 
 def test_the_attacks_would_work(tmp_path: Path) -> None:
     """Without protection, the payload of a pickle and the code of a plugin create the file `bait`."""
-    import pickle
-
     (tmp_path / LAST).mkdir(parents=True)
     (tmp_path / LAST / "checksums.json").write_text("{}")
     ATTACKS["optimizer.pt is a pickle"](tmp_path, tmp_path / "bait")

@@ -11,7 +11,7 @@ from rlm_testing import conformance
 from rlm_worlds import guess, nim, walk
 from rlm_worlds.game import Game
 
-from rlm_plugins.rollout.episodes import accepted_columns
+from rlm_plugins.registry.loading import call_with_accepted
 from rlm_plugins.specs import EnvironmentSpec
 
 test_nim = conformance("rlm_environments", nim)
@@ -30,7 +30,7 @@ GAMES: dict[str, tuple[Callable[..., EnvironmentSpec], int]] = {
 
 def start_game(environment_spec: EnvironmentSpec, row: Any) -> Game:
     game: Game = environment_spec.environment()  # type: ignore[misc]
-    game.reset(**accepted_columns(game.reset, row))
+    call_with_accepted(game.reset, row)
     return game
 
 

@@ -133,24 +133,8 @@ _LOG = logging.getLogger(__name__)
 TOLERATED = 0.05
 """Share of examples with a defect above which training on the rest is refused."""
 ROLES = {"system", "developer", "user", "assistant", "tool"}
-_NO_ANSWER = {
-    "",
-    "n/a",
-    "na",
-    "nan",
-    "none",
-    "null",
-    "nil",
-    "unknown",
-    "todo",
-    "tbd",
-    "?",
-    "-",
-    "--",
-    "...",
-    "[]",
-    "{}",
-}
+_BLANK = {"", "?", "-", "--", "...", "[]", "{}"}
+_NO_ANSWER = _BLANK | {"n/a", "na", "nan", "none", "null", "nil", "unknown", "todo", "tbd"}
 _DAMAGED = {"�": "U+FFFD, the mark of a decoding error", "\0": "a NUL character"}
 _MAX_CHARACTERS = 1_000_000
 """Characters of one prompt; several hundred thousand tokens."""

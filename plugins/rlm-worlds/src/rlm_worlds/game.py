@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from rlm_plugins.rollout.episodes import accepted_columns
+from rlm_plugins.registry.loading import call_with_accepted
 from rlm_plugins.specs import Environment, EnvironmentSpec
 
 Show = Literal["games", "moves"]
@@ -83,7 +83,7 @@ def _demonstrations(
     rng, environment = random.Random(seed), game()
     moves: list[dict[str, Any]] = []
     messages: Sequence[Mapping[str, str]] = list(example["prompt"])
-    if observation := environment.reset(**accepted_columns(environment.reset, example)):
+    if observation := call_with_accepted(environment.reset, example):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
     while not over and len(moves) < environment.turns:
