@@ -16,14 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
-    "lines of the core": 25_750,
+    "lines of the core": 25_800,
     "files of the core": 142,
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 10.9,
-    "lines of core and packages": 67_850,
-    "lines of tests": 45_910,
+    "lines of core and packages": 67_900,
+    "lines of tests": 45_930,
     "modules behind `from rlm_plugins import GRPOTrainer`": 60,
-    "lines of the core behind it": 11_030,
+    "lines of the core behind it": 11_070,
     "packages": 18,
 }
 DOOR = """

@@ -1,9 +1,9 @@
 """x Wᵀ + b in float32, by the faster of PyTorch's two CPU libraries; sizes, threads and memory of calls on a CPU.
 
-The default (MKL or another BLAS) repacks W at each call. oneDNN is about a tenth faster for many tokens, and twice as
-fast for few tokens once W is packed. oneDNN packs the second factor only. So for few tokens it computes (W xᵀ)ᵀ, which
-packs x, and is as fast as with a packed W. Its calls have more overhead, so small products stay with the default. Only
-the order of summation differs.
+The default (MKL or another BLAS) repacks W at each call. For many tokens oneDNN is a tenth faster with AVX512, and
+slower with AVX2 (`tuning.py` measures it). For few tokens it is twice as fast once W is packed. oneDNN packs the second
+factor only. So for few tokens it computes (W xᵀ)ᵀ, which packs x, and is as fast as with a packed W. Its calls have
+more overhead, so small products stay with the default. Only the order of summation differs.
 
 PyTorch divides most calls among all threads. On two threads a call with few multiplications is no faster than on one,
 and costs twice the CPU time. Many small attention calls are even several times slower.
