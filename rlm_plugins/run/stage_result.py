@@ -134,7 +134,7 @@ def save_result(trainer: Trainer, stage: Stage) -> None:
             stage.trainer.complete(trainer, stage, staged)
         if main:
             publish_sealed(staged, stage.output)
-        shutil.rmtree(stage.folder / STAGED, ignore_errors=True)
+            shutil.rmtree(stage.folder / STAGED, ignore_errors=True)
     if main and trainer.args.push_to_hub:
         upload_result(trainer, stage, result_of(stage))
     trainer.accelerator.wait_for_everyone()

@@ -32,7 +32,7 @@ from rlm_plugins.workers.distributed import from_main_process
 _NAME = re.compile(r"checkpoint-(\d+)")
 STATE = "trainer_state.json"
 STAGED = ".saving"
-FSDP_WEIGHTS = "pytorch_model_fsdp.bin"
+FSDP_WEIGHTS, FSDP_OPTIMIZER = "pytorch_model_fsdp.bin", "optimizer.bin"
 _WRITE_ERRORS = (
     "SafetensorError",
     "PytorchStreamWriter",
@@ -92,12 +92,12 @@ class DurableCheckpoints:
                 super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        stateless = self.is_fsdp_enabled and self.args.optim == "sgd"  # type: ignore[attr-defined]
+        whole = not self.is_fsdp_enabled or self.args.optim == "sgd"  # type: ignore[attr-defined]
         with loading(checkpoint):
             if checkpoint and not self.is_deepspeed_enabled and not any(Path(checkpoint).glob("optimizer*")):  # type: ignore[attr-defined]
                 # transformers would go on with a new state
                 raise FileNotFoundError("the state of the optimizer; DeepSpeed's is loaded by DeepSpeed alone")
-            if checkpoint and (stateless or self._is_gathered(checkpoint)):
+            if checkpoint and whole and Path(checkpoint, FSDP_OPTIMIZER).is_file():
                 load_gathered_states(self, Path(checkpoint))
             else:
                 super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
@@ -155,8 +155,8 @@ def load_gathered_states(trainer: Any, checkpoint: Path) -> None:
     """Load optimizer, whose state FSDP stores by the names of the weights, and scheduler."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
-    state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
-    if state["state"]:  # SGD has none, which PyTorch refuses
+    state = torch.load(checkpoint / FSDP_OPTIMIZER, map_location="cpu", weights_only=True)
+    if state["state"]:  # SGD has none, which PyTorch cannot broadcast
         whole = StateDictOptions(full_state_dict=True)
         set_optimizer_state_dict(trainer.model, trainer.optimizer.optimizer, state, options=whole)
     scheduler = trainer.lr_scheduler
@@ -190,7 +190,7 @@ def _convert(checkpoint: Path, states: Path, copy: Path) -> None:
         (copy / file.name).symlink_to(file)
     options = {"num_extract_workers": 1, "num_merge_workers": 1, "keep_temp_folder": False, "strict": True}
     paths = {"input_folder": str(states), "output_folder": str(copy / "universal")}
-    with loading(checkpoint), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with saving(copy), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         ds_to_universal.main(SimpleNamespace(**paths, **options, inject_missing_state=True))
 
 
