@@ -66,10 +66,11 @@ def launch(folder: Path, config: str, jobs: list[Job], processes: int = 2) -> No
 
 
 @pytest.fixture
-def config(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def config(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a config of accelerate whose package is installed, in the environment that its processes need."""
     if SHARDED[request.param] and importlib.util.find_spec(SHARDED[request.param]) is None:
         pytest.skip(f"{SHARDED[request.param]} is not installed")
+    monkeypatch.chdir(folder)  # a run's folder may be relative
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
     return str(request.param)
@@ -105,7 +106,7 @@ def test_two_processes_that_shard_train_as_one(folder: Path, config: str) -> Non
 @pytest.mark.parametrize("config", SHARDED, indirect=True)
 def test_a_sharded_run_resumes_on_two_processes_and_on_one(folder: Path, config: str) -> None:
     """DeepSpeed shards one process, too; without it, its optimizer state is refused. FSDP takes SGD, which has none."""
-    whole, runs, recipe = not SHARDED[config], folder / "resumed" / config, str(folder / "rl.yaml")
+    whole, runs, recipe = not SHARDED[config], Path("resumed", config), str(folder / "rl.yaml")
     jobs: list[Job] = [(recipe, str(runs / name), [*BOTH, *case, *ADAM]) for name, case in cases(config).items()]
     jobs += [(recipe, str(runs / f"{name}-sgd"), [*BOTH, *case]) for name, case in CASES.items() if whole]
     halves: list[Job] = [(recipe, run, [*overrides, *HALVES]) for recipe, run, overrides in jobs]

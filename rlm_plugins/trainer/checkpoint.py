@@ -187,7 +187,7 @@ def _convert(checkpoint: Path, states: Path, copy: Path) -> None:
     shutil.rmtree(copy.parent, ignore_errors=True)
     copy.mkdir(parents=True)
     for file in checkpoint.iterdir():
-        (copy / file.name).symlink_to(file)
+        (copy / file.name).symlink_to(file.resolve())
     options = {"num_extract_workers": 1, "num_merge_workers": 1, "keep_temp_folder": False, "strict": True}
     paths = {"input_folder": str(states), "output_folder": str(copy / "universal")}
     with saving(copy), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
