@@ -172,12 +172,14 @@ def loadable(trainer: Any, checkpoint: Path | None) -> str | None:
     """
     if checkpoint is None or not getattr(trainer, "is_deepspeed_enabled", False):
         return str(checkpoint) if checkpoint else None
-    states = next(checkpoint.glob("global_step*"), None)
-    if states is None or len([*states.glob("*optim_states.pt")]) == trainer.accelerator.num_processes:
+    states = [*checkpoint.glob("global_step*/*optim_states.pt")]  # a file per process
+    converts = bool(states) and len(states) != trainer.accelerator.num_processes
+    settings = trainer.accelerator.state.deepspeed_plugin.deepspeed_config.setdefault("checkpoint", {})
+    settings["load_universal"] = converts  # a repeated stage has the config of its first attempt
+    if not converts:
         return str(checkpoint)
     copy = checkpoint.parent / STAGED / checkpoint.name
-    from_main_process(lambda: _convert(checkpoint, states, copy))
-    trainer.accelerator.state.deepspeed_plugin.deepspeed_config["checkpoint"] = {"load_universal": True}
+    from_main_process(lambda: _convert(checkpoint, states[0].parent, copy))
     return str(copy)
 
 
